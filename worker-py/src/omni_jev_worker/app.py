@@ -1,0 +1,270 @@
+"""The HTTP application: ``POST /v1/systemone``, ``GET /v1/models``, ``GET /health``."""
+
+import asyncio
+import hmac
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive
+
+from omni_jev_worker import health
+from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
+from omni_jev_worker.engine import Engine, InferenceFailed
+from omni_jev_worker.protocol import decode, problems, render, request
+from omni_jev_worker.protocol.limits import Limits
+from omni_jev_worker.protocol.problems import Problem
+from omni_jev_worker.queue import Job, QueueClosed, QueueFull, RowQueue
+
+_T = TypeVar("_T")
+
+# Up to here a body is parsed on the event loop: less time than handing it to a thread takes.
+_SMALL_BODY: Final = 64 * 1024
+# A body over the limit is read on to here before the 413, so that a client in the middle of
+# sending gets to read the answer instead of a reset connection.
+_DISCARD_BYTES: Final = 16 * 1024 * 1024
+_BODY_SECONDS: Final = 60.0
+
+
+class App:
+    """The handlers and what they need. `asgi` is the application, without its envelope."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue: RowQueue,
+        checkpoint: Checkpoint,
+        *,
+        instance: str,
+        api_key: bytes | None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._checkpoint = checkpoint
+        self._instance = instance
+        self._api_key = api_key
+        self._limits = limits if limits is not None else Limits()
+        # One thread owns the tokenizer: shared by threads it raises "Already borrowed".
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="encode")
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
+        self.draining = False
+        self.asgi = _Application(
+            routes=[
+                Route("/health", self._health, methods=["GET"]),
+                Route("/v1/models", self._models, methods=["GET"]),
+                Route("/v1/systemone", self._systemone, methods=["POST"]),
+            ],
+            exception_handlers={Problem: _answer_problem, HTTPException: _answer_http},
+        )
+        self.asgi.router.redirect_slashes = False
+
+    async def _health(self, _: Request) -> Response:
+        body = health.report(
+            self._engine.snapshot,
+            self._queue.state(),
+            instance=self._instance,
+            draining=self.draining,
+        )
+        return _json(200, body, [(b"cache-control", b"no-store")])
+
+    async def _models(self, http: Request) -> Response:
+        self._authenticate(http)
+        weights = self._checkpoint.folder / "model.safetensors"
+        date = datetime.fromtimestamp(weights.stat().st_mtime, UTC).date()
+        description = DEMO_NOTE if self._checkpoint.name == DEMO else self._checkpoint.origin
+        model = {
+            "name": self._checkpoint.name,
+            "description": description,
+            "release_date": date.isoformat(),
+        }
+        return _json(200, {"models": [model]})
+
+    async def _systemone(self, http: Request) -> Response:
+        self._authenticate(http)
+        body = await _read_body(http, self._limits)
+        checked = await self._understand(body, http.headers.get("content-encoding", ""))
+        return await _unless_gone(http.receive, self._decide(checked))
+
+    def _authenticate(self, http: Request) -> None:
+        if self._api_key is None:
+            return
+        # Bytes, not text: a header may hold any byte, and a comparison of texts raises on some.
+        header = next((v for k, v in http.scope["headers"] if k == b"authorization"), b"")
+        scheme, _, key = header.partition(b" ")
+        if not hmac.compare_digest(key.strip(), self._api_key) or scheme.lower() != b"bearer":
+            missing = "missing" if not header else "invalid"
+            raise problems.refused(
+                401,
+                problems.AUTHENTICATION,
+                f"{missing} bearer key",
+                [(b"www-authenticate", b"Bearer")],
+            )
+
+    async def _understand(self, body: bytes, encoding: str) -> request.Request:
+        if len(body) <= _SMALL_BODY and not encoding:
+            return self._parse(body, encoding)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._parser, self._parse, body, encoding)
+
+    def _parse(self, body: bytes, encoding: str) -> request.Request:
+        data = decode.decompress(body, encoding, self._limits)
+        return request.check(decode.parse(data, self._limits), self._limits)
+
+    async def _decide(self, asked: request.Request) -> Response:
+        """Answer a checked request. Cancelled when its client leaves, at whatever step it is."""
+        loop = asyncio.get_running_loop()
+        model = self._engine.model_for(asked.model)
+        rows = len(asked.questions)
+        try:
+            with self._queue.admit(rows):
+                encoded = await loop.run_in_executor(
+                    self._encoder, _catching(model.encode), asked.state, asked.questions
+                )
+                if isinstance(encoded, Exception):
+                    raise _unanswerable(encoded)
+                job = Job(checkpoint=self._checkpoint.name, encoded=encoded, rows=rows)
+                self._queue.put(job)
+                scores = await asyncio.wrap_future(job.result)
+        except QueueFull as full:
+            raise problems.overloaded(
+                "too many questions are waiting for this worker", full.retry_after
+            ) from None
+        except QueueClosed:
+            raise problems.overloaded("this worker is stopping", 1) from None
+        except InferenceFailed:
+            raise problems.internal() from None
+        answers = model.decode(encoded, scores)
+        return _json(200, render.decision(answers, encoded.tokens, self._routing(asked.model)))
+
+    def _routing(self, asked: str | None) -> dict[str, Any]:
+        """Say which checkpoint answered, in the form of upstream's router."""
+        name = self._checkpoint.name
+        if asked == name:
+            reason = f"explicit model={name!r}"
+        elif asked in HUB_FOLDERS:
+            reason = f"{asked} is not loaded; using default ({name})"
+        else:
+            reason = f"using default ({name})"
+        return {
+            "model": name,
+            "repo": self._checkpoint.origin,
+            "reason": reason,
+            "detection": None,
+            "workflow": None,
+        }
+
+
+class _Application(Starlette):
+    """Starlette without its own answer to the unexpected, which is plain text: ours is JSON."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Answer the faults that have a handler; let the others through to the envelope."""
+        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+
+
+def _catching(function: Callable[..., _T]) -> Callable[..., _T | Exception]:
+    """Return what a function raises: an exception that nobody awaits any more would be logged."""
+
+    def call(*arguments: Any) -> _T | Exception:
+        try:
+            return function(*arguments)
+        except Exception as fault:
+            return fault
+
+    return call
+
+
+def _unanswerable(fault: Exception) -> Exception:
+    question = getattr(fault, "question", None)
+    reason = getattr(fault, "reason", None)
+    if question is None or reason is None:
+        return fault
+    return problems.invalid(("questions", question, "criteria"), reason, "unanswerable")
+
+
+async def _read_body(http: Request, limits: Limits) -> bytes:
+    if http.headers.get("content-type", "").lower().startswith("multipart/"):
+        message = "multipart bodies are not supported: send JSON"
+        raise problems.refused(415, problems.INVALID_REQUEST, message)
+    declared = http.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared) > _DISCARD_BYTES:
+        raise _too_large_to_read(limits)
+    chunks: list[bytes] = []
+    total = 0
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for chunk in http.stream():
+                total += len(chunk)
+                if total > _DISCARD_BYTES:
+                    raise _too_large_to_read(limits)
+                if total <= limits.body_bytes:
+                    chunks.append(chunk)
+                else:
+                    chunks.clear()
+    except TimeoutError:
+        message = f"the body did not arrive within {_BODY_SECONDS:.0f} s"
+        raise problems.refused(
+            408, problems.INVALID_REQUEST, message, [(b"connection", b"close")]
+        ) from None
+    if total > limits.body_bytes:
+        raise decode.body_too_large(limits)
+    return b"".join(chunks)
+
+
+def _too_large_to_read(limits: Limits) -> Problem:
+    problem = decode.body_too_large(limits)
+    return Problem(problem.status, problem.detail, [(b"connection", b"close")])
+
+
+async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, Response]) -> Response:
+    """Run the work, or cancel it when the client closes its connection.
+
+    Nobody would read the answer, and a client that gave up sends the same again: computing both
+    makes one slow request three.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientDisconnect
+    finally:
+        for pending in (task, gone):
+            pending.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _json(status: int, body: Any, headers: Any = ()) -> Response:
+    response = Response(render.to_json(body), status, media_type="application/json")
+    response.raw_headers.extend(headers)
+    return response
+
+
+async def _answer_problem(_: Request, problem: Exception) -> Response:
+    if not isinstance(problem, Problem):
+        raise problem
+    return _json(problem.status, problem.body, problem.headers)
+
+
+async def _answer_http(_: Request, fault: Exception) -> Response:
+    """Answer what the router refuses: no such route, or not with this method."""
+    if not isinstance(fault, HTTPException):
+        raise fault
+    headers = [(k.lower().encode(), v.encode()) for k, v in (fault.headers or {}).items()]
+    if fault.status_code == 404:
+        return _json(404, {"detail": "Not Found"}, headers)
+    problem = problems.refused(fault.status_code, problems.INVALID_REQUEST, fault.detail)
+    return _json(problem.status, problem.body, headers)

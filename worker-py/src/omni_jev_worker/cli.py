@@ -1,0 +1,152 @@
+"""From flags to a serving process, and back to an exit code.
+
+Everything that can be known without torch is checked before torch is imported, which takes
+seconds; everything that serves is loaded and warm before a socket listens.
+"""
+
+import os
+import signal
+from collections.abc import Sequence
+from types import FrameType
+from typing import Final
+
+from omni_jev_worker import (
+    __version__,
+    checkpoints,
+    hub,
+    log,
+    processors,
+    settings,
+    sockets,
+    versions,
+)
+from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
+from omni_jev_worker.exits import FAILED, STOPPED, Refusal
+from omni_jev_worker.settings import Settings
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the worker until it is asked to stop; give its exit code."""
+    _stop_at_once_when_asked()
+    try:
+        asked = settings.parse(argv, os.environ)
+        log.set_up(asked.log_level)
+        return _run(asked)
+    except SystemExit as end:
+        # --help and --version have printed what was asked for.
+        return int(end.code or 0)
+    except Refusal as refusal:
+        # Logging may not be set up yet: a wrong flag is what a person at a terminal sees.
+        log.set_up("error")
+        log.error(str(refusal))
+        return refusal.code
+
+
+def _run(asked: Settings) -> int:
+    settings.warn_of_unread_variables(os.environ)
+    checkpoint = _find(asked)
+    if checkpoint.name == DEMO:
+        log.info(DEMO_NOTE)
+    sockets.check_address(asked.host, asked.port, asked.uds)
+    _warn_of_open_address(asked)
+    versions.check()
+    threads = processors.choose_threads(asked.threads)
+    processors.prepare_environment(threads)
+    log.info(
+        f"torch gets {threads} thread(s) on the CPU",
+        phase="import",
+        threads=threads,
+        physical_cores=processors.physical_cores(),
+        chosen_by="--threads" if asked.threads is not None else "cores less one",
+    )
+    return _serve(asked, checkpoint, threads)
+
+
+def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
+    from omni_jev_worker.app import App
+    from omni_jev_worker.engine import Engine, refusal_of
+    from omni_jev_worker.envelope import Envelope
+    from omni_jev_worker.queue import RowQueue
+    from omni_jev_worker.server import Server
+
+    queue = RowQueue(asked.max_queue)
+    engine = Engine(
+        checkpoint,
+        queue,
+        device=asked.device,
+        require_device=asked.require_device,
+        threads=threads,
+    )
+    fault = engine.start().exception()
+    if fault is not None:
+        refusal = refusal_of(fault)
+        if refusal is not None:
+            raise refusal
+        log.error(f"the worker could not start: {log.where(fault)}: {_first_line(fault)}")
+        return FAILED
+    app = App(engine, queue, checkpoint, instance=asked.instance, api_key=asked.api_key)
+    listener = sockets.bind(asked.host, asked.port, asked.uds)
+    address = sockets.address_of(listener)
+
+    def ready() -> None:
+        state = engine.snapshot.default
+        log.info(
+            f"ready on {address}",
+            phase="ready",
+            address=address,
+            port=listener.getsockname()[1] if asked.uds is None else None,
+            device=state.device,
+            checkpoint=state.checkpoint,
+            revision=state.revision,
+            warmup_ms=state.warmup_ms,
+            version=__version__,
+        )
+
+    def stopping() -> None:
+        app.draining = True
+        log.info("asked to stop: finishing what is in flight", phase="draining")
+
+    try:
+        Server(
+            Envelope(app.asgi),
+            drain_timeout=asked.drain_timeout,
+            on_listening=ready,
+            on_stop=stopping,
+        ).run_on(listener)
+    finally:
+        if asked.uds is not None:
+            sockets.remove(asked.uds)
+    # The server's own handlers ended with its loop, and the default would spoil the exit code.
+    _stop_at_once_when_asked()
+    if not engine.stop():
+        log.warning("stopping with a forward pass still running", phase="draining")
+    return STOPPED
+
+
+def _find(asked: Settings) -> Checkpoint:
+    if asked.model == DEMO:
+        return checkpoints.find_demo(os.environ)
+    if asked.model in HUB_FOLDERS:
+        return hub.get(asked.model, asked.revision, os.environ)
+    return checkpoints.from_folder(asked.model)
+
+
+def _warn_of_open_address(asked: Settings) -> None:
+    if asked.uds is None and asked.api_key is None and asked.host not in _LOOPBACK:
+        log.warning(f"listening on {asked.host} without a key: set LAYA_API_KEY to require one")
+
+
+def _first_line(fault: BaseException) -> str:
+    return (str(fault).strip().splitlines() or [""])[0][:300]
+
+
+def _stop_at_once_when_asked() -> None:
+    """End at once on a signal: nothing is in flight, and importing torch cannot be interrupted."""
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        os._exit(STOPPED)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)

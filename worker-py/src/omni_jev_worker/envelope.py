@@ -1,0 +1,79 @@
+"""What every response has, whoever made it: the request's id; and no traceback, ever."""
+
+import re
+import time
+import uuid
+from typing import Final
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from omni_jev_worker import log
+from omni_jev_worker.protocol import problems, render
+
+_GOOD_ID: Final = re.compile(rb"[!-~]{1,128}")
+_NAMES: Final = (b"x-request-id", b"x-typesafe-request-id")
+_CLIENT_GONE: Final = 499
+
+
+class Envelope:
+    """An ASGI application around another one."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        identity = _request_id(scope)
+        started = time.monotonic()
+        status = _CLIENT_GONE
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                kept = [pair for pair in message.get("headers", ()) if pair[0] not in _NAMES]
+                message["headers"] = kept + [(name, identity) for name in _NAMES]
+            await send(message)
+
+        try:
+            await self._inner(scope, receive, send_with_id)
+        except ClientDisconnect:
+            # No answer: nobody is there to read it.
+            pass
+        except Exception as fault:
+            # The only place that turns the unexpected into an answer. The fault's text may quote
+            # the body, so the log gets its type and place.
+            log.error(f"a request failed: {log.where(fault)}", request_id=identity.decode())
+            if status == _CLIENT_GONE:
+                await _send_problem(problems.internal(), send_with_id)
+        log.debug(
+            "answered",
+            method=scope["method"],
+            path=scope["path"][:100],
+            status=status,
+            ms=round(1000 * (time.monotonic() - started), 1),
+            request_id=identity.decode(),
+        )
+
+
+def _request_id(scope: Scope) -> bytes:
+    """Keep the id that the client or the frontend gave, if it can stand in a header and a log."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _GOOD_ID.fullmatch(value):
+            return bytes(value)
+    return uuid.uuid4().hex.encode()
+
+
+async def _send_problem(problem: problems.Problem, send: Send) -> None:
+    body = render.to_json(problem.body)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *problem.headers,
+    ]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,95 @@
+"""What ``GET /health`` answers, from a snapshot that the engine publishes.
+
+Reading it takes no lock of the engine and touches no device: health answers while an inference or
+a download runs, and never makes a GPU wait.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from omni_jev_worker import __version__
+from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE
+from omni_jev_worker.queue import QueueState
+
+_STARTED: Final = time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """One loaded checkpoint, as the engine last saw it."""
+
+    name: str
+    checkpoint: str
+    revision: str | None
+    device: str
+    device_mismatch: bool
+    weights_dtype: str
+    autocast_dtype: str | None
+    mps_amp_min_rows: int
+    window: int
+    warmup_ms: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields that `/health` has for each model, and for the default at its top."""
+        shown: dict[str, Any] = {
+            "checkpoint": self.checkpoint,
+            "revision": self.revision,
+            "device": self.device,
+            "device_mismatch": self.device_mismatch,
+            "weights_dtype": self.weights_dtype,
+            "autocast_dtype": self.autocast_dtype,
+            "mps_amp_min_rows": self.mps_amp_min_rows,
+            "window": self.window,
+            "warmup_ms": self.warmup_ms,
+        }
+        if self.checkpoint == DEMO:
+            shown["note"] = DEMO_NOTE
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The engine's state at one moment; replaced as a whole, never changed."""
+
+    requested_device: str
+    default: ModelState
+    loaded: tuple[ModelState, ...]
+    preparing: tuple[str, ...]
+    threads: int
+
+
+def report(
+    snapshot: Snapshot, queue: QueueState, *, instance: str, draining: bool
+) -> dict[str, Any]:
+    """Put the body of `/health` together."""
+    mismatch = any(model.device_mismatch for model in snapshot.loaded)
+    status = "draining" if draining else "degraded" if mismatch else "ready"
+    return {
+        "status": status,
+        "ready": not draining,
+        "instance": instance,
+        "version": __version__,
+        "uptime_s": round(time.monotonic() - _STARTED, 3),
+        "requested_device": snapshot.requested_device,
+        **snapshot.default.to_json(),
+        "device_mismatch": mismatch,
+        "threads": snapshot.threads,
+        "loaded": [model.name for model in snapshot.loaded],
+        "preparing": list(snapshot.preparing),
+        "models": {model.name: model.to_json() for model in snapshot.loaded},
+        "compile": {
+            "enabled": False,
+            "active": False,
+            "graphs_at_ready": 0,
+            "graphs_now": 0,
+            "recompiled_after_ready": False,
+        },
+        "queue": {
+            "depth": queue.depth,
+            "capacity": queue.capacity,
+            "oldest_ms": queue.oldest_ms,
+            "batches": queue.batches,
+            "rows": queue.rows,
+        },
+    }

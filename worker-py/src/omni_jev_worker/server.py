@@ -1,0 +1,73 @@
+"""Uvicorn and signals: says when it listens, and stops within a budget."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
+
+import uvicorn
+from starlette.types import ASGIApp
+
+# Longer than the frontend keeps an idle connection, so that it never sends into one being closed.
+_KEEP_ALIVE_SECONDS: Final = 75
+_MAX_HEADER_BYTES: Final = 64 * 1024
+
+
+class Server(uvicorn.Server):
+    """Uvicorn with our own signals, and a call when it listens."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        drain_timeout: float,
+        on_listening: Callable[[], None],
+        on_stop: Callable[[], None],
+    ) -> None:
+        config = uvicorn.Config(
+            cast("Any", app),
+            http="h11",
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=cast("int", drain_timeout),
+            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        )
+        super().__init__(config)
+        self._on_listening = on_listening
+        self._on_stop = on_stop
+
+    def run_on(self, listener: socket.socket) -> None:
+        """Serve until SIGTERM or SIGINT, then until the last answer or the end of the budget."""
+        asyncio.run(self._serve_on(listener))
+
+    async def _serve_on(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        await self.serve(sockets=[listener])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start listening, then say so."""
+        await super().startup(sockets)
+        self._on_listening()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to us: uvicorn raises them again at its end, which ends in no exit 0."""
+        yield
+
+    def _stop(self) -> None:
+        if self.should_exit:
+            # Asked twice: whoever asks does not want to wait.
+            self.force_exit = True
+            return
+        self.should_exit = True
+        self._on_stop()

@@ -1,0 +1,219 @@
+"""What the worker was asked to do: flags and environment, checked, before anything is loaded."""
+
+import argparse
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from omni_jev_worker import __version__, log
+from omni_jev_worker.checkpoints import HUB_FOLDERS
+from omni_jev_worker.exits import bad_configuration, bad_flags
+
+DEVICES: Final = ("auto", "mps", "cuda", "cpu")
+
+# laya-serve's launcher reads these and this worker does not: whoever moves over must be told.
+_UNREAD: Final = {
+    "LAYA_DEVICE": "--device",
+    "LAYA_MODELS": "--model",
+    "LAYA_PRELOAD": "--model",
+    "LAYA_HOST": "--host",
+    "LAYA_PORT": "--port",
+    "LAYA_LOG_LEVEL": "--log-level",
+    "LAYA_THREADS": "--threads",
+    "LAYA_AUTO_TASK": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One start of the worker, as asked for."""
+
+    device: str
+    """`auto` (CUDA if there, else MPS if there, else the CPU), or a device by name."""
+    require_device: bool
+    """Exit rather than serve from another device."""
+    model: str
+    """A checkpoint's name, or a folder."""
+    revision: str | None
+    """The commit, branch or tag of a hub checkpoint; none takes what the cache or `main` has."""
+    host: str
+    port: int
+    """0 lets the system choose; the `ready` line says which."""
+    uds: str | None
+    """A Unix socket's path, instead of host and port."""
+    log_level: str
+    threads: int | None
+    """Torch's threads on a CPU; none chooses them."""
+    max_queue: int
+    """Rows (questions) that may wait or run; more are answered 503."""
+    drain_timeout: float
+    """Seconds that requests in flight get after a request to stop."""
+    api_key: bytes | None
+    """The bearer key of `LAYA_API_KEY`; none serves everyone."""
+    instance: str
+    """Tells this process from the one before it on the same address."""
+
+
+def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Read flags and environment.
+
+    Raises `Refusal` naming the flag or variable at fault. ``--help`` and ``--version`` print and
+    raise `SystemExit`.
+    """
+    flags = _parser().parse_args(argv)
+    _reject_contradictions(flags)
+    _reject_what_is_not_built(flags)
+    return Settings(
+        device=flags.device or "auto",
+        require_device=flags.require_device,
+        model=flags.model,
+        revision=flags.revision,
+        host=flags.host or "127.0.0.1",
+        port=flags.port if flags.port is not None else 8000,
+        uds=flags.uds,
+        log_level=flags.log_level,
+        threads=flags.threads,
+        max_queue=flags.max_queue,
+        drain_timeout=flags.drain_timeout,
+        api_key=_api_key(environment),
+        instance=environment.get("OMNI_JEV_INSTANCE") or uuid.uuid4().hex,
+    )
+
+
+def warn_of_unread_variables(environment: Mapping[str, str]) -> None:
+    """Log each variable of laya-serve's launcher that is set and has no effect here."""
+    for name, flag in _UNREAD.items():
+        if environment.get(name):
+            instead = f"use {flag}" if flag else "nothing here replaces it"
+            log.warning(f"{name} is set, but this worker does not read it: {instead}")
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser that raises our refusal instead of printing usage and exiting 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise bad_flags(f"{message} (see --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="omni_jev_worker",
+        description="Serve POST /v1/systemone, GET /v1/models and GET /health with a Laya model.",
+        epilog="Exit codes: 0 asked to stop, 64 a bad flag, 78 a configuration that cannot work.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--device", choices=DEVICES, help="default: cuda if there, else mps if there, else cpu")
+    add(
+        "--require-device",
+        action="store_true",
+        help="exit 78 when the model is not on --device, instead of serving from the CPU",
+    )
+    add(
+        "--model",
+        default="demo",
+        metavar="NAME|FOLDER",
+        type=_text,
+        help="demo, english, multilingual, typed-decisions, or a checkpoint's folder "
+        "(default: demo, a small made-up model)",
+    )
+    add("--revision", type=_text, help="commit, branch or tag of a hub checkpoint")
+    add("--compile", action="store_true", help="compile the model at the start (not built yet)")
+    add("--weights", choices=("fp32", "fp16"), default="fp32", help="fp16 is not built yet")
+    add("--host", type=_text, help="address to listen on (default: 127.0.0.1)")
+    add("--port", type=_port, help="port to listen on, 0 for a free one (default: 8000)")
+    add("--uds", type=_text, metavar="PATH", help="Unix socket to listen on instead")
+    add("--log-level", choices=log.LEVELS, default="info", help="default: info")
+    add("--threads", type=_count, metavar="N", help="torch's threads on a CPU (default: chosen)")
+    add(
+        "--max-queue",
+        type=_count,
+        default=256,
+        metavar="ROWS",
+        help="questions that may wait or run before 503 (default: 256)",
+    )
+    add(
+        "--drain-timeout",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="time for requests in flight when asked to stop (default: 10)",
+    )
+    add("--version", action="version", version=f"%(prog)s {__version__}")
+    return parser
+
+
+def _reject_contradictions(flags: argparse.Namespace) -> None:
+    if flags.uds is not None:
+        for name in ("host", "port"):
+            if getattr(flags, name) is not None:
+                raise bad_flags(f"--uds and --{name} contradict each other: give one of them")
+    if flags.require_device and flags.device in (None, "auto"):
+        raise bad_flags("--require-device needs --device to say which device is required")
+    if flags.revision is not None and flags.model not in HUB_FOLDERS:
+        raise bad_flags(f"--revision is for hub checkpoints, and --model {flags.model} is none")
+    for option, given in (("--compile", flags.compile), ("--weights fp16", _half(flags))):
+        if given and flags.device == "cpu":
+            raise bad_flags(f"{option} works on mps and cuda, not with --device cpu")
+
+
+def _reject_what_is_not_built(flags: argparse.Namespace) -> None:
+    for option, given in (("--compile", flags.compile), ("--weights fp16", _half(flags))):
+        if given:
+            raise bad_configuration(
+                f"{option} is not available in version {__version__}: start without it"
+            )
+    impossible = {"mps": sys.platform != "darwin", "cuda": sys.platform == "darwin"}
+    if flags.require_device and impossible.get(flags.device, False):
+        raise bad_configuration(
+            f"--require-device: {flags.device} does not exist on this system ({sys.platform})"
+        )
+
+
+def _half(flags: argparse.Namespace) -> bool:
+    return bool(flags.weights == "fp16")
+
+
+def _api_key(environment: Mapping[str, str]) -> bytes | None:
+    key = environment.get("LAYA_API_KEY", "")
+    if not key:
+        return None
+    if key != key.strip() or any(ord(character) < 0x20 for character in key):
+        # No request could ever carry such a key in a header, so nobody could get in.
+        raise bad_configuration(
+            "LAYA_API_KEY begins or ends with white space or holds a control character"
+        )
+    return key.encode("utf-8", "surrogateescape")
+
+
+# Argparse puts the text of these errors after the name of the flag.
+
+
+def _text(value: str) -> str:
+    if not value or "\0" in value:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return value
+
+
+def _port(value: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) > 65535:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a port: 0 to 65535")
+    return int(value)
+
+
+def _count(value: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a whole number from 1 to 1000000")
+    return int(value)
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number of seconds from 0 to 3600")
+    return seconds

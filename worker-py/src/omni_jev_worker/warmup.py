@@ -1,0 +1,50 @@
+"""The requests that a checkpoint answers before it is offered: short, mid, long, several questions.
+
+Their dimensions are unequal on purpose. A compiler ties dimensions that are equal when it first
+sees them, and recompiles for many seconds when a later request has unequal ones.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+_WORD: Final = "The parcel came late and the box was open. "
+
+_QUESTIONS: Final[dict[str, dict[str, Any]]] = {
+    "late": {"type": "noul", "instructions": "Did it come late?"},
+    "team": {
+        "type": "choice",
+        "instructions": "Which team should read this?",
+        "criteria": {"delivery": "a parcel and its way", "billing": "money", "other": None},
+    },
+    "anger": {
+        "type": "score",
+        "instructions": "How angry is the writer?",
+        "criteria": ["calm", "annoyed", "angry", "furious"],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupRequest:
+    """One of the requests, with a name for the log."""
+
+    name: str
+    state: str
+    questions: dict[str, dict[str, Any]]
+
+
+def requests(window: int, amp_min_rows: int) -> Iterator[WarmupRequest]:
+    """Give the requests for a checkpoint with a window of so many tokens.
+
+    ``amp_min_rows`` is the number of rows from which the model runs in another precision.
+    """
+    one = {"late": _QUESTIONS["late"]}
+    yield WarmupRequest("short", _WORD, one)
+    yield WarmupRequest("mid", _WORD * 7, {"team": _QUESTIONS["team"]})
+    # A word is a token at least, so this is past any window: cut to exactly the longest row.
+    yield WarmupRequest("near the window", _WORD * (window // 8), one)
+    yield WarmupRequest("several questions", _WORD * 3, dict(_QUESTIONS))
+    many = {f"{name} {n}": _QUESTIONS[name] for n in range(amp_min_rows) for name in _QUESTIONS}
+    first = dict(list(many.items())[: amp_min_rows + 1])
+    yield WarmupRequest("many questions", _WORD * 2, first)

@@ -1,0 +1,348 @@
+"""The HTTP application, without a network: who is let in, what is answered, what is given up."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import zstandard
+
+from omni_jev_worker import engine as engines
+from omni_jev_worker.app import App
+from omni_jev_worker.checkpoints import Checkpoint
+from omni_jev_worker.engine import Engine, InferenceFailed
+from omni_jev_worker.envelope import Envelope
+from omni_jev_worker.health import ModelState, Snapshot
+from omni_jev_worker.queue import RowQueue
+
+ASKED = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Refund?"}}}
+STATE = ModelState(
+    name="tiny",
+    checkpoint="tiny",
+    revision=None,
+    device="cpu",
+    device_mismatch=False,
+    weights_dtype="torch.float32",
+    autocast_dtype=None,
+    mps_amp_min_rows=5,
+    window=128,
+    warmup_ms=1,
+)
+
+
+class FakeModel:
+    """Stands in for the model: counts what it is given, fails when told to."""
+
+    def __init__(self) -> None:
+        self.encode_fault: Exception | None = None
+        self.tokens = 7
+
+    def encode(self, state: Any, questions: Any) -> "FakeModel":
+        if self.encode_fault is not None:
+            raise self.encode_fault
+        return self
+
+    def decode(self, encoded: Any, scores: Any) -> dict[str, Any]:
+        return {"q": scores}
+
+
+class FakeEngine:
+    """Has a model and a state, and no thread: the test answers the jobs itself."""
+
+    def __init__(self) -> None:
+        self.model = FakeModel()
+        self.snapshot = Snapshot("auto", STATE, (STATE,), (), 1)
+
+    def model_for(self, name: str | None) -> FakeModel:
+        return self.model
+
+
+class Reply:
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        self.status = int(messages[0]["status"])
+        pairs = [(name.decode(), value.decode()) for name, value in messages[0]["headers"]]
+        self.headers = dict(pairs)
+        assert len(pairs) == len(self.headers), f"a header came twice: {pairs}"
+        self.body = b"".join(message.get("body", b"") for message in messages[1:])
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Served:
+    """An application with everything a test turns: queue, engine, the client's connection."""
+
+    def __init__(self, tmp_path: Path, *, key: bytes | None = None, capacity: int = 8) -> None:
+        self.queue = RowQueue(capacity)
+        self.engine = FakeEngine()
+        (tmp_path / "model.safetensors").write_bytes(b"")
+        self.app = App(
+            cast("Engine", self.engine),
+            self.queue,
+            Checkpoint("tiny", "tiny", None, tmp_path),
+            instance="the-instance",
+            api_key=key,
+        )
+        self.asgi = Envelope(self.app.asgi)
+
+    async def send(
+        self,
+        method: str = "POST",
+        path: str = "/v1/systemone",
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        gone: asyncio.Event | None = None,
+    ) -> Reply:
+        data = json.dumps(ASKED).encode() if body is None else body
+        waiting = [{"type": "http.request", "body": data, "more_body": False}]
+        never = asyncio.Event()
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            if waiting:
+                return waiting.pop()
+            await (gone or never).wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        pairs = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in (headers or {}).items()]
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "http",
+            "http_version": "1.1",
+            "headers": pairs,
+        }
+        await self.asgi(scope, receive, send)
+        return Reply(sent) if sent else Reply([{"status": 0, "headers": []}])
+
+    async def answering(
+        self, give: Callable[["Future[Any]"], None], ask: Coroutine[Any, Any, Reply]
+    ) -> Reply:
+        """Answer one job while a request runs."""
+
+        def answer() -> None:
+            job = self.queue.take()
+            assert job is not None
+            give(job.result)
+
+        asking = asyncio.create_task(ask)
+        await asyncio.to_thread(answer)
+        return await asking
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    return Served(tmp_path)
+
+
+def good(result: "Future[Any]") -> None:
+    result.set_result({"type": "noul", "noul": 0.5})
+
+
+def test_a_decision_has_answers_usage_and_the_checkpoint_that_gave_it(served: Served) -> None:
+    reply = asyncio.run(served.answering(good, served.send()))
+    assert reply.status == 200
+    assert reply.headers["content-type"] == "application/json"
+    body = reply.json()
+    assert body["answers"] == {"q": {"type": "noul", "noul": 0.5}}
+    assert body["usage"] == {"input_tokens": 7, "output_tokens": 0}
+    assert body["routing"]["model"] == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("zstd", zstandard.compress)]
+)
+def test_a_compressed_request_is_answered(
+    served: Served, encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    body = pack(json.dumps(ASKED).encode())
+    ask = served.send(body=body, headers={"content-encoding": encoding})
+    assert asyncio.run(served.answering(good, ask)).status == 200
+
+
+def test_a_model_that_gives_no_finite_number_is_a_500_without_a_reason(served: Served) -> None:
+    def nan(result: "Future[Any]") -> None:
+        result.set_result({"type": "noul", "noul": float("nan")})
+
+    reply = asyncio.run(served.answering(nan, served.send()))
+    assert reply.status == 500
+    assert reply.json()["detail"]["error_type"] == "internal_error"
+
+
+def test_a_failed_forward_pass_is_a_500_in_the_clients_shape(served: Served) -> None:
+    def fail(result: "Future[Any]") -> None:
+        result.set_exception(InferenceFailed("secret"))
+
+    reply = asyncio.run(served.answering(fail, served.send()))
+    assert reply.status == 500
+    assert "secret" not in reply.body.decode()
+    assert set(reply.json()["detail"]) == {"error_type", "message"}
+
+
+def test_an_unexpected_fault_is_a_500_whose_text_is_neither_sent_nor_logged(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.engine.model.encode_fault = KeyError("the client's own words")
+    reply = asyncio.run(served.send(headers={"x-request-id": "abc"}))
+    assert reply.status == 500
+    assert reply.headers["x-request-id"] == "abc"
+    assert "KeyError" in caplog.text
+    assert "own words" not in caplog.text + reply.body.decode()
+
+
+def test_a_full_queue_is_a_503_with_a_time_to_come_back(served: Served) -> None:
+    with served.queue.admit(8):
+        reply = asyncio.run(served.send())
+    assert reply.status == 503
+    assert int(reply.headers["retry-after"]) >= 1
+    assert reply.json()["detail"]["error_type"] == "service_unavailable"
+
+
+def test_a_stopping_worker_is_a_503(served: Served) -> None:
+    served.queue.close()
+    assert asyncio.run(served.send()).status == 503
+
+
+def test_work_whose_client_left_never_reaches_the_device(served: Served) -> None:
+    async def leave() -> None:
+        gone = asyncio.Event()
+        asking = asyncio.create_task(served.send(gone=gone))
+        async with asyncio.timeout(60):
+            while not served.queue.state().oldest_ms and not served.queue._waiting:
+                await asyncio.sleep(0)
+        gone.set()
+        assert (await asking).status == 0
+        assert served.queue.state().depth == 0
+
+    asyncio.run(leave())
+    served.queue.close()
+    assert served.queue.take() is None
+
+
+@pytest.mark.parametrize("header", ["Bearer s\xe9same", "bearer s\xe9same", "Bearer   s\xe9same "])
+def test_the_right_key_is_let_in(tmp_path: Path, header: str) -> None:
+    # Headers are bytes; this key is one byte a character on the wire, as the header sends it.
+    served = Served(tmp_path, key="s\xe9same".encode("latin-1"))
+    ask = served.send(headers={"authorization": header})
+    assert asyncio.run(served.answering(good, ask)).status == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        "Basic key",
+        "key",
+        "Bearer \xff\x80",
+        "Bearer key2",
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/systemone", "/v1/models"])
+def test_any_other_key_is_a_401(tmp_path: Path, header: str | None, path: str) -> None:
+    served = Served(tmp_path, key=b"key")
+    method = "GET" if path.endswith("models") else "POST"
+    headers = {} if header is None else {"authorization": header}
+    reply = asyncio.run(served.send(method, path, headers=headers))
+    assert reply.status == 401
+    assert reply.json()["detail"]["error_type"] == "authentication_error"
+    assert reply.headers["www-authenticate"] == "Bearer"
+
+
+def test_without_a_key_any_authorization_is_ignored(served: Served) -> None:
+    ask = served.send(headers={"authorization": "Bearer \xff"})
+    assert asyncio.run(served.answering(good, ask)).status == 200
+
+
+def test_health_needs_no_key_and_names_the_instance(tmp_path: Path) -> None:
+    reply = asyncio.run(Served(tmp_path, key=b"key").send("GET", "/health"))
+    assert reply.status == 200
+    body = reply.json()
+    assert (body["status"], body["ready"], body["instance"]) == ("ready", True, "the-instance")
+
+
+def test_health_of_a_stopping_worker_is_not_ready(served: Served) -> None:
+    served.app.draining = True
+    body = asyncio.run(served.send("GET", "/health")).json()
+    assert (body["status"], body["ready"]) == ("draining", False)
+
+
+def test_the_models_have_a_name_a_description_and_a_date(served: Served) -> None:
+    (model,) = asyncio.run(served.send("GET", "/v1/models")).json()["models"]
+    assert model["name"] == "tiny"
+    assert model["description"]
+    assert len(model["release_date"].split("-")) == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        ("GET", "/nothing", 404, {"detail": "Not Found"}),
+        ("POST", "/v1/systemone/", 404, {"detail": "Not Found"}),
+        ("GET", "/docs", 404, {"detail": "Not Found"}),
+        ("GET", "/v1/systemone", 405, None),
+        ("DELETE", "/health", 405, None),
+    ],
+)
+def test_what_is_no_route_is_refused_in_the_clients_shape(
+    served: Served, method: str, path: str, status: int, body: Any
+) -> None:
+    reply = asyncio.run(served.send(method, path))
+    assert reply.status == status
+    if body is not None:
+        assert reply.json() == body
+    else:
+        assert reply.json()["detail"]["error_type"] == "invalid_request_error"
+        assert reply.headers["allow"]
+
+
+def test_a_form_with_files_is_a_415(served: Served) -> None:
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    assert asyncio.run(served.send(headers=headers)).status == 415
+
+
+def test_a_body_over_the_limit_is_a_413(served: Served) -> None:
+    assert asyncio.run(served.send(body=b" " * (2 * 1024 * 1024 + 1))).status == 413
+
+
+def test_a_body_declared_far_over_the_limit_is_refused_unread(served: Served) -> None:
+    reply = asyncio.run(served.send(body=b"", headers={"content-length": "99999999999"}))
+    assert reply.status == 413
+    assert reply.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/systemone", "/nothing"])
+def test_every_response_has_both_request_ids(served: Served, path: str) -> None:
+    reply = asyncio.run(served.send("GET", path))
+    assert reply.headers["x-request-id"] == reply.headers["x-typesafe-request-id"]
+
+
+def test_the_clients_request_id_is_kept(served: Served) -> None:
+    reply = asyncio.run(served.send("GET", "/health", headers={"x-request-id": "req-1.a"}))
+    assert reply.headers["x-request-id"] == reply.headers["x-typesafe-request-id"] == "req-1.a"
+
+
+@pytest.mark.parametrize("bad", ["", "a b", "x" * 129, "caf\xe9"])
+def test_a_request_id_that_no_log_should_hold_is_replaced(served: Served, bad: str) -> None:
+    reply = asyncio.run(served.send("GET", "/health", headers={"x-request-id": bad}))
+    assert reply.headers["x-request-id"] != bad
+    assert len(reply.headers["x-request-id"]) == 32
+
+
+def test_a_missing_package_is_a_configuration_that_cannot_work() -> None:
+    assert engines.refusal_of(ModuleNotFoundError("No module named 'laya'")) is not None
+    assert engines.refusal_of(RuntimeError("CUDA error")) is None

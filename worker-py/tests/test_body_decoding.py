@@ -1,0 +1,129 @@
+"""Bytes of a body: content codings, UTF-8, JSON, and bounds on each."""
+
+import gzip
+import json
+import time
+import zlib
+from collections.abc import Callable
+
+import pytest
+import zstandard
+
+from omni_jev_worker.protocol import decode
+from omni_jev_worker.protocol.limits import Limits
+from omni_jev_worker.protocol.problems import Problem
+
+LIMITS = Limits()
+TEXT = json.dumps({"state": "Bitte um Rückerstattung 😡", "questions": {}}).encode()
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+def status_of(body: bytes, encoding: str = "", limits: Limits = LIMITS) -> int:
+    with pytest.raises(Problem) as caught:
+        decode.parse(decode.decompress(body, encoding, limits), limits)
+    return caught.value.status
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("", TEXT),
+        ("identity", TEXT),
+        ("gzip", gzip.compress(TEXT)),
+        ("GZIP ", gzip.compress(TEXT)),
+        ("deflate", zlib.compress(TEXT)),
+        ("deflate", raw_deflate(TEXT)),
+        ("zstd", zstandard.compress(TEXT)),
+        ("zstd", zstandard.compress(TEXT[:9]) + zstandard.compress(TEXT[9:])),
+    ],
+)
+def test_each_content_coding_is_undone(encoding: str, body: bytes) -> None:
+    assert decode.decompress(body, encoding, LIMITS) == TEXT
+
+
+@pytest.mark.parametrize("encoding", ["br", "gzip, zstd", "compress", "x"])
+def test_an_unknown_content_coding_is_a_415(encoding: str) -> None:
+    assert status_of(TEXT, encoding) == 415
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", TEXT),
+        ("gzip", b""),
+        ("gzip", gzip.compress(TEXT)[:-9]),
+        ("deflate", b"\xff\xff"),
+        ("zstd", TEXT),
+        ("zstd", b""),
+        ("zstd", zstandard.compress(TEXT)[:-5]),
+    ],
+)
+def test_data_that_is_not_in_its_coding_is_a_400(encoding: str, body: bytes) -> None:
+    assert status_of(body, encoding) == 400
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+def test_a_small_body_that_decodes_to_a_huge_one_is_a_413(encoding: str) -> None:
+    bomb = b" " * 50_000_000
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        "gzip": gzip.compress,
+        "deflate": zlib.compress,
+        "zstd": zstandard.compress,
+    }
+    assert status_of(pack[encoding](bomb), encoding) == 413
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"refund",
+        b"{",
+        b'{"state":',
+        b"{} {}",
+        b"\xef\xbb\xbf{}",
+        b'{"a":"\xff"}',
+        b'{"a":"\xed\xa0\x80"}',
+        '{"a":1}'.encode("utf-16"),
+        b"NaN",
+        b'{"a":-Infinity}',
+        b"[1" + b"0" * 5000 + b"]",
+    ],
+)
+def test_a_body_that_is_no_json_is_a_422(body: bytes) -> None:
+    assert status_of(body) == 422
+
+
+@pytest.mark.parametrize("depth", [101, 1_000, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_deep_nesting_is_a_422(depth: int, opening: bytes, closing: bytes) -> None:
+    assert status_of(opening * depth + b"1" + closing * depth) == 422
+    assert status_of(opening * depth) == 422
+
+
+def test_nesting_within_the_limit_is_read() -> None:
+    assert decode.parse(b"[" * 100 + b"]" * 100, LIMITS) is not None
+
+
+def test_brackets_inside_of_strings_are_not_nesting() -> None:
+    body = json.dumps({"a": '\\"[[{' * 1000, "b": "]" * 1000}).encode()
+    assert decode.parse(body, LIMITS)["b"] == "]" * 1000
+
+
+def test_too_many_values_are_a_413() -> None:
+    assert status_of(b"[" + b"[]," * 600_000 + b"1]") == 413
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'"\\' * 1_000_000, b'"' * 2_000_001, b"[]" * 1_000_000, b"{" * 2_000_000, b"," * 2_000_000],
+)
+def test_no_body_makes_its_check_slow(body: bytes) -> None:
+    started = time.process_time()
+    status_of(body)
+    # 10 to 100 ms; the bound is wide for a busy machine and far from anything quadratic.
+    assert time.process_time() - started < 3

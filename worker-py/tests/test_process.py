@@ -1,0 +1,308 @@
+"""The worker as a process: exit codes, readiness, the lifeline, stopping."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from running_worker import LONG, SOURCE, RunningWorker, environment, run
+
+NOUL = {"type": "noul", "instructions": "Does the customer ask for a refund?"}
+ASKED = {"model": "english", "state": "Please refund the charge.", "questions": {"refund": NOUL}}
+
+
+def last_line(stderr: str) -> str:
+    lines = stderr.strip().splitlines()
+    assert len(lines) == 1, f"one line, not {lines}"
+    line = json.loads(lines[0])
+    assert line["level"] == "error"
+    return str(line["message"])
+
+
+def test_help_names_every_flag_and_exits_0() -> None:
+    ended = run(["--help"])
+    assert ended.returncode == 0
+    for flag in ("--device", "--model", "--require-device", "--uds", "--port", "--threads"):
+        assert flag in ended.stdout
+
+
+def test_a_bad_flag_exits_64_in_one_line() -> None:
+    ended = run(["--device", "tpu"])
+    assert ended.returncode == 64
+    assert "--device" in last_line(ended.stderr)
+
+
+def test_a_missing_checkpoint_exits_78_in_one_line(tmp_path: Path) -> None:
+    ended = run(["--model", str(tmp_path / "nothing")])
+    assert ended.returncode == 78
+    assert str(tmp_path / "nothing") in last_line(ended.stderr)
+
+
+def test_a_truncated_checkpoint_exits_78_in_one_line(tiny: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(tiny, tmp_path / "copy"))
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    ended = run(["--model", str(copy)])
+    assert ended.returncode == 78
+    assert "model.safetensors" in last_line(ended.stderr)
+
+
+def test_an_unreachable_hub_checkpoint_exits_78_in_one_line(tmp_path: Path) -> None:
+    ended = run(["--model", "english", "--log-level", "error"], HF_HOME=str(tmp_path))
+    assert ended.returncode == 78
+    message = last_line(ended.stderr)
+    assert "convaiinnovations/laya" in message
+    assert "main" in message
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--help"], ["--device", "tpu"], ["--model", "/nothing"], ["--model", "demo"]],
+)
+def test_what_needs_no_torch_is_answered_without_importing_it(flags: list[str]) -> None:
+    code = (
+        "import sys; from omni_jev_worker import cli; cli.main(sys.argv[1:]);"
+        "sys.__stdout__.write('\\nheavy: ' + ' '.join(m for m in ('torch', 'transformers', 'numpy',"
+        " 'laya', 'uvicorn') if m in sys.modules))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *flags],
+        env=environment({"OMNI_JEV_DEMO_DIR": "/nothing"}),
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=True,
+    )
+    assert ended.stdout.splitlines()[-1].strip() == "heavy:"
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has MPS")
+def test_a_required_device_that_is_not_there_exits_78_in_one_line(tiny: Path) -> None:
+    ended = run(["--model", str(tiny), "--device", "mps", "--require-device"])
+    assert ended.returncode == 78
+    assert "mps" in last_line(ended.stderr)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="refused before the device is looked for")
+def test_a_required_device_that_torch_does_not_find_exits_78(tiny: Path) -> None:
+    flags = ["--model", str(tiny), "--device", "cuda", "--require-device", "--log-level", "error"]
+    ended = run(flags, CUDA_VISIBLE_DEVICES="")
+    assert ended.returncode == 78
+    assert "cuda" in last_line(ended.stderr)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has MPS")
+def test_a_device_that_is_not_there_and_not_required_is_told_and_served_from_the_cpu(
+    tiny: Path,
+) -> None:
+    with RunningWorker(["--model", str(tiny), "--device", "mps"]) as worker:
+        health = worker.ask("GET", "/health").json()
+        assert health["device_mismatch"] is True
+        assert (health["status"], health["ready"]) == ("degraded", True)
+        assert (health["device"], health["requested_device"]) == ("cpu", "mps")
+        assert worker.decide(ASKED).status == 200
+        assert any(line["level"] == "warning" and "mps" in line["message"] for line in worker.lines)
+
+
+def test_an_address_in_use_exits_78_before_anything_is_loaded(tiny: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = run(["--model", str(tiny), "--port", port])
+    assert ended.returncode == 78
+    assert port in last_line(ended.stderr)
+
+
+def test_a_socket_path_that_is_too_long_exits_78(tiny: Path, tmp_path: Path) -> None:
+    ended = run(["--model", str(tiny), "--uds", str(tmp_path / ("x" * 120))])
+    assert ended.returncode == 78
+    assert "--uds" in last_line(ended.stderr)
+
+
+def test_every_log_line_is_a_json_object_and_standard_output_is_unused(
+    worker: RunningWorker,
+) -> None:
+    assert worker.lines
+    assert all(line.get("level") and line.get("message") for line in worker.lines), worker.lines
+    phases = [line.get("phase") for line in worker.lines]
+    for phase in ("import", "load", "warmup", "ready"):
+        assert phase in phases
+
+
+def test_the_ready_line_has_the_real_port(worker: RunningWorker) -> None:
+    assert worker.ready["port"] > 0
+    assert worker.ready["address"] == f"http://127.0.0.1:{worker.ready['port']}"
+
+
+def test_a_ready_worker_has_warmed_up_and_says_all_of_itself(worker: RunningWorker) -> None:
+    health = worker.ask("GET", "/health").json()
+    assert health["status"] == "ready"
+    assert health["warmup_ms"] > 0
+    assert health["device"] == "cpu"
+    assert health["weights_dtype"] == "torch.float32"
+    assert health["loaded"] == ["tiny"]
+    assert health["models"]["tiny"]["warmup_ms"] == health["warmup_ms"]
+    for field in ("autocast_dtype", "mps_amp_min_rows", "revision", "preparing", "uptime_s"):
+        assert field in health
+
+
+def test_a_request_is_answered_over_tcp(worker: RunningWorker) -> None:
+    reply = worker.decide(ASKED, x_request_id="from-the-client")
+    assert reply.status == 200
+    assert 0 <= reply.json()["answers"]["refund"]["noul"] <= 1
+    assert reply.headers["x-typesafe-request-id"] == "from-the-client"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 422),
+        (b"refund", 422),
+        (b"[]", 422),
+        (b"[" * 100_000, 422),
+        (b'{"state":"x","questions":{"q":{"type":["noul"]}}}', 422),
+        (b'{"state":"\\ud800","questions":{"q":{"type":"noul"}}}', 422),
+        (b'{"state":[1e999],"questions":{"q":{"type":"noul"}}}', 422),
+        (b" " * 3_000_000, 413),
+    ],
+)
+def test_a_bad_body_over_the_wire_gets_its_4xx_and_the_next_one_its_answer(
+    worker: RunningWorker, body: bytes, status: int
+) -> None:
+    reply = worker.decide(body)
+    assert reply.status == status
+    assert reply.headers["x-request-id"]
+    assert b"Traceback" not in reply.body
+    assert worker.decide(ASKED).status == 200
+
+
+def test_asked_to_stop_it_answers_what_is_in_flight_and_exits_0(tiny: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "w.sock")
+    with RunningWorker(["--model", str(tiny), "--uds", path]) as worker:
+        assert worker.ready["address"] == f"unix:{path}"
+        assert os.stat(path).st_mode & 0o077 == 0
+        connection = worker.connect()
+        body = json.dumps(ASKED).encode()
+        # The head and half of the body: the request is in flight and cannot be answered yet.
+        connection.putrequest("POST", "/v1/systemone")
+        connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body[:20])
+        assert worker.decide(ASKED).status == 200
+        worker.process.send_signal(signal.SIGTERM)
+        worker.wait_for("draining")
+        connection.send(body[20:])
+        reply = connection.getresponse()
+        assert reply.status == 200
+        assert "refund" in json.loads(reply.read())["answers"]
+        connection.close()
+        assert worker.wait_for_end() == 0
+        assert not Path(path).exists()
+        assert worker.process.stdout is not None
+        assert worker.process.stdout.read() == ""
+
+
+def test_what_does_not_finish_within_the_budget_does_not_keep_it_alive(tiny: Path) -> None:
+    with RunningWorker(["--model", str(tiny), "--drain-timeout", "0.2"]) as worker:
+        connection = worker.connect()
+        connection.putrequest("POST", "/v1/systemone")
+        connection.putheader("content-length", "100")
+        connection.endheaders(b"{")
+        assert worker.decide(ASKED).status == 200
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.wait_for_end() == 0
+        connection.close()
+
+
+def test_asked_to_stop_while_it_loads_it_exits_0(tiny: Path) -> None:
+    with RunningWorker(["--model", str(tiny)], wait=False) as worker:
+        worker.wait_for("import")
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.wait_for_end() == 0
+
+
+def test_the_socket_that_a_killed_worker_left_is_taken_over(tiny: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "w.sock")
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(path)
+    left.close()
+    with RunningWorker(["--model", str(tiny), "--uds", path]) as worker:
+        assert worker.ask("GET", "/health").status == 200
+
+
+def test_a_file_in_the_sockets_place_is_left_alone(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("data")
+    ended = run(["--model", str(tiny), "--uds", str(path)])
+    assert ended.returncode == 78
+    assert path.read_text() == "data"
+
+
+@pytest.mark.parametrize("phase", ["import", "ready"])
+def test_the_end_of_the_lifeline_ends_the_worker(tiny: Path, phase: str) -> None:
+    lifeline = {
+        "OMNI_JEV_LIFELINE": "stdin",
+        "OMNI_JEV_SUPERVISOR_PID": str(os.getpid()),
+        "OMNI_JEV_INSTANCE": "abc123",
+    }
+    flags = ["--model", str(tiny)]
+    with RunningWorker(flags, wait=False, stdin=subprocess.PIPE, **lifeline) as worker:
+        worker.wait_for(phase)
+        if phase == "ready":
+            assert worker.ask("GET", "/health").json()["instance"] == "abc123"
+        assert worker.process.stdin is not None
+        worker.process.stdin.close()
+        worker.wait_for_end()
+
+
+def test_a_worker_whose_supervisor_is_already_gone_ends_at_once(tiny: Path) -> None:
+    # The test is its parent, not process 1: as if the supervisor had died before it could ask.
+    lifeline = {"OMNI_JEV_LIFELINE": "stdin", "OMNI_JEV_SUPERVISOR_PID": "1"}
+    flags = ["--model", str(tiny)]
+    with RunningWorker(flags, wait=False, stdin=subprocess.PIPE, **lifeline) as worker:
+        worker.wait_for_end()
+        assert worker.lines == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
+def test_a_killed_supervisor_takes_a_worker_along_that_cannot_read_its_lifeline(
+    tmp_path: Path,
+) -> None:
+    # The child holds the interpreter's lock for good, so that its reading thread never runs, and
+    # inherits the write end of its own lifeline, so that there is no end of file either.
+    child = (
+        "import ctypes, os; from omni_jev_worker import lifeline; lifeline.hold();"
+        "os.write(1, b'held'); ctypes.PyDLL(None).sleep(60); os.write(1, b'outlived')"
+    )
+    parent = (
+        "import os, subprocess, sys, time; r, w = os.pipe();"
+        "e = dict(os.environ, OMNI_JEV_LIFELINE='stdin', OMNI_JEV_SUPERVISOR_PID=str(os.getpid()));"
+        "subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdin=r, env=e, pass_fds=[w]);"
+        "time.sleep(600)"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", parent, child],
+        stdout=subprocess.PIPE,
+        env=environment({"PYTHONPATH": str(SOURCE)}),
+    )
+    assert supervisor.stdout is not None
+    assert supervisor.stdout.read(4) == b"held"
+    supervisor.kill()
+    supervisor.wait(LONG)
+    # Standard output is the child's as well: its end of file is the child's end.
+    assert supervisor.stdout.read() == b""
+    supervisor.stdout.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+def test_sigabrt_shows_where_every_thread_is(tiny: Path) -> None:
+    with RunningWorker(["--model", str(tiny)]) as worker:
+        worker.process.send_signal(signal.SIGABRT)
+        worker.wait_for_end()
+        text = " ".join(str(line.get("not_json", "")) for line in worker.lines)
+        assert "engine.py" in text
+        assert "queue.py" in text

@@ -1,0 +1,109 @@
+"""Flags and variables: one line that names what is wrong, and the exit code that says whose."""
+
+import pytest
+
+from omni_jev_worker import settings
+from omni_jev_worker.exits import BAD_CONFIGURATION, BAD_FLAGS, Refusal
+
+
+def parse(*flags: str, **variables: str) -> settings.Settings:
+    return settings.parse(flags, variables)
+
+
+def refusal(*flags: str, **variables: str) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        parse(*flags, **variables)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_without_flags_it_serves_the_demo_on_loopback() -> None:
+    asked = parse()
+    assert (asked.model, asked.device, asked.host, asked.port) == (
+        "demo",
+        "auto",
+        "127.0.0.1",
+        8000,
+    )
+    assert asked.uds is None
+    assert asked.api_key is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--device", "tpu"], "--device"),
+        (["--device"], "--device"),
+        (["--port", "http"], "--port"),
+        (["--port", "65536"], "--port"),
+        (["--port", "-1"], "--port"),
+        (["--port", "٣"], "--port"),
+        (["--threads", "0"], "--threads"),
+        (["--threads", "two"], "--threads"),
+        (["--max-queue", "0"], "--max-queue"),
+        (["--drain-timeout", "nan"], "--drain-timeout"),
+        (["--drain-timeout", "-1"], "--drain-timeout"),
+        (["--log-level", "loud"], "--log-level"),
+        (["--weights", "fp8"], "--weights"),
+        (["--model", ""], "--model"),
+        (["--host", ""], "--host"),
+        (["--no-such-flag"], "--no-such-flag"),
+        (["--mod", "demo"], "--mod"),
+        (["stray"], "stray"),
+        (["--uds", "/tmp/x", "--port", "1"], "--port"),
+        (["--uds", "/tmp/x", "--host", "::1"], "--host"),
+        (["--require-device"], "--require-device"),
+        (["--require-device", "--device", "auto"], "--require-device"),
+        (["--compile", "--device", "cpu"], "--compile"),
+        (["--weights", "fp16", "--device", "cpu"], "--weights fp16"),
+        (["--revision", "55cf4c4"], "--revision"),
+        (["--model", "/folder", "--revision", "55cf4c4"], "--revision"),
+    ],
+)
+def test_a_wrong_or_contradictory_flag_is_named_and_exits_64(flags: list[str], named: str) -> None:
+    refused = refusal(*flags)
+    assert named in str(refused)
+    assert refused.code == BAD_FLAGS
+
+
+@pytest.mark.parametrize("flags", [["--compile"], ["--weights", "fp16"]])
+def test_an_option_that_is_not_built_is_refused_by_its_name(flags: list[str]) -> None:
+    refused = refusal(*flags)
+    assert " ".join(flags) in str(refused)
+    assert refused.code == BAD_CONFIGURATION
+
+
+def test_a_required_device_that_the_system_cannot_have_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    refused = refusal("--device", "mps", "--require-device")
+    assert "mps" in str(refused)
+    assert refused.code == BAD_CONFIGURATION
+
+
+@pytest.mark.parametrize("key", ["secret-key\n", " secret-key", "secret-key\x07"])
+def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key: str) -> None:
+    refused = refusal(LAYA_API_KEY=key)
+    assert "LAYA_API_KEY" in str(refused)
+    assert "secret-key" not in str(refused)
+    assert refused.code == BAD_CONFIGURATION
+
+
+def test_an_empty_key_asks_for_no_key() -> None:
+    assert parse(LAYA_API_KEY="").api_key is None
+
+
+def test_the_instance_is_the_supervisors_or_a_new_one() -> None:
+    assert parse(OMNI_JEV_INSTANCE="abc").instance == "abc"
+    assert parse().instance != parse().instance
+
+
+def test_each_variable_of_laya_serve_that_is_not_read_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings.warn_of_unread_variables({"LAYA_PORT": "1", "LAYA_AUTO_TASK": "1", "LAYA_DEVICE": ""})
+    text = caplog.text
+    assert "LAYA_PORT" in text
+    assert "LAYA_AUTO_TASK" in text
+    assert "LAYA_DEVICE" not in text
