@@ -1,0 +1,1 @@
+"""Made-up tickets with known answers: what the demo checkpoint learns from and is measured on."""
