@@ -22,6 +22,11 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     },
     "list": {"type": "choice", "instructions": None, "criteria": ["angry", "calm", "late", "환불"]},
     "anger": {"type": "score", "instructions": "How angry?", "criteria": ["calm", {"a": 1}, ["x"]]},
+    "special": {
+        "type": "choice",
+        "instructions": "[CLS] [PAD][SEP]",
+        "criteria": {"[SEP]": "[MASK]", "[PAD]": None},
+    },
     "single": {"type": "choice", "instructions": "", "criteria": {"only": None}},
 }
 STATES: list[Any] = [
@@ -30,7 +35,7 @@ STATES: list[Any] = [
     None,
     {"subject": "late parcel", "lines": [1, 2.5, None, True]},
     [{"role": "user", "text": "thank you"}] * 40,
-    "환불해 주세요 😡 [MASK] [SEP] the end",
+    "환불해 주세요 😡 [MASK] [SEP] [PAD][PAD] [CLS] [UNK] the end",
     "the parcel came late " * 200,
 ]
 

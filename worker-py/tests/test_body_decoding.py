@@ -5,6 +5,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import zstandard
@@ -22,9 +23,16 @@ def raw_deflate(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstandard.compress,
+}
+
+
 def status_of(body: bytes, encoding: str = "", limits: Limits = LIMITS) -> int:
     with pytest.raises(Problem) as caught:
-        decode.parse(decode.decompress(body, encoding, limits), limits)
+        decode.parse(decode.decompress(body, decode.codings([encoding]), limits), limits)
     return caught.value.status
 
 
@@ -35,6 +43,9 @@ def status_of(body: bytes, encoding: str = "", limits: Limits = LIMITS) -> int:
         ("identity", TEXT),
         ("gzip", gzip.compress(TEXT)),
         ("GZIP ", gzip.compress(TEXT)),
+        ("x-gzip", gzip.compress(TEXT)),
+        ("identity, gzip", gzip.compress(TEXT)),
+        ("gzip", gzip.compress(TEXT[:9]) + gzip.compress(b"") + gzip.compress(TEXT[9:])),
         ("deflate", zlib.compress(TEXT)),
         ("deflate", raw_deflate(TEXT)),
         ("zstd", zstandard.compress(TEXT)),
@@ -42,10 +53,10 @@ def status_of(body: bytes, encoding: str = "", limits: Limits = LIMITS) -> int:
     ],
 )
 def test_each_content_coding_is_undone(encoding: str, body: bytes) -> None:
-    assert decode.decompress(body, encoding, LIMITS) == TEXT
+    assert decode.decompress(body, decode.codings([encoding]), LIMITS) == TEXT
 
 
-@pytest.mark.parametrize("encoding", ["br", "gzip, zstd", "compress", "x"])
+@pytest.mark.parametrize("encoding", ["br", "gzip, zstd", "gzip, gzip", "compress", "x", "\xff"])
 def test_an_unknown_content_coding_is_a_415(encoding: str) -> None:
     assert status_of(TEXT, encoding) == 415
 
@@ -60,6 +71,16 @@ def test_an_unknown_content_coding_is_a_415(encoding: str) -> None:
         ("zstd", TEXT),
         ("zstd", b""),
         ("zstd", zstandard.compress(TEXT)[:-5]),
+        ("zstd", zstandard.compress(TEXT) + zstandard.compress(TEXT)[:-1]),
+        ("gzip", gzip.compress(TEXT) + gzip.compress(TEXT)[:-1]),
+        *(
+            (encoding, pack(TEXT) + junk)
+            for encoding, pack in PACKERS.items()
+            for junk in (b"\0", b"J", b"JUNKJUNK")
+        ),
+        ("deflate", raw_deflate(TEXT) + b"JUNK"),
+        ("deflate", zlib.compress(TEXT) + zlib.compress(TEXT)),
+        ("zstd", zstandard.compress(TEXT) + b"\x50\x2a\x4d\x18\xff\0\0\0"),
     ],
 )
 def test_data_that_is_not_in_its_coding_is_a_400(encoding: str, body: bytes) -> None:
@@ -69,12 +90,70 @@ def test_data_that_is_not_in_its_coding_is_a_400(encoding: str, body: bytes) -> 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
 def test_a_small_body_that_decodes_to_a_huge_one_is_a_413(encoding: str) -> None:
     bomb = b" " * 50_000_000
-    pack: dict[str, Callable[[bytes], bytes]] = {
-        "gzip": gzip.compress,
-        "deflate": zlib.compress,
-        "zstd": zstandard.compress,
-    }
-    assert status_of(pack[encoding](bomb), encoding) == 413
+    assert status_of(PACKERS[encoding](bomb), encoding) == 413
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_body_of_the_largest_size_is_read_and_one_byte_more_is_a_413(encoding: str) -> None:
+    most = LIMITS.body_bytes
+    pack = PACKERS[encoding]
+    whole = pack(b" " * 9) + pack(b" " * (most - 9))
+    assert decode.decompress(whole, [encoding], LIMITS) == b" " * most
+    assert status_of(whole + pack(b" "), encoding) == 413
+
+
+class Counted:
+    """Counts the decoders that are made, and the bytes that each is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.decoders = 0
+        self.bytes = 0
+        make_zstd, make_zlib = zstandard.ZstdDecompressor, zlib.decompressobj
+        counted = self
+
+        class Zstd:
+            def __init__(self, **settings: Any) -> None:
+                counted.decoders += 1
+                self._inner = make_zstd(**settings)
+
+            def stream_reader(self, source: bytes, **settings: Any) -> Any:
+                counted.bytes += len(source)
+                return self._inner.stream_reader(source, **settings)
+
+        class Zlib:
+            def __init__(self, window: int) -> None:
+                counted.decoders += 1
+                self._inner = make_zlib(window)
+
+            def decompress(self, data: bytes, most: int) -> bytes:
+                counted.bytes += len(data)
+                return self._inner.decompress(data, most)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._inner, name)
+
+        monkeypatch.setattr(zstandard, "ZstdDecompressor", Zstd)
+        monkeypatch.setattr(zlib, "decompressobj", Zlib)
+
+
+def test_a_zstd_body_of_225_000_frames_is_read_once_by_one_decoder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = zstandard.compress(TEXT) + zstandard.compress(b"") * 225_000
+    counted = Counted(monkeypatch)
+    assert decode.decompress(body, ["zstd"], LIMITS) == TEXT
+    assert counted.decoders == 1
+    assert counted.bytes < len(body) + 100
+
+
+def test_a_gzip_body_of_100_000_members_is_a_400_after_a_few_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = gzip.compress(TEXT) + gzip.compress(b"") * 100_000
+    counted = Counted(monkeypatch)
+    assert status_of(body, "gzip") == 400
+    assert counted.decoders <= 64
+    assert counted.bytes <= 64 * len(body)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_what_cannot_be_had_names_repository_and_revision(
     assert caught.value.code == BAD_CONFIGURATION
     assert "convaiinnovations/laya" in message
     assert (revision or "main") in message
+    assert "HF_HUB_OFFLINE is set" in message
     assert "\n" not in message
 
 

@@ -1,5 +1,6 @@
 """The worker as a process: exit codes, readiness, the lifeline, stopping."""
 
+import http.client
 import json
 import os
 import shutil
@@ -108,6 +109,55 @@ def test_a_device_that_is_not_there_and_not_required_is_told_and_served_from_the
         assert (health["device"], health["requested_device"]) == ("cpu", "mps")
         assert worker.decide(ASKED).status == 200
         assert any(line["level"] == "warning" and "mps" in line["message"] for line in worker.lines)
+
+
+def test_a_host_that_does_not_exist_exits_78_before_anything_is_loaded(tiny: Path) -> None:
+    ended = run(["--model", str(tiny), "--port", "0", "--host", "256.1.1.1"])
+    assert ended.returncode == 78
+    assert "256.1.1.1" in last_line(ended.stderr)
+
+
+def test_a_checkpoint_that_cannot_be_loaded_exits_78_in_one_line(
+    tiny: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(tiny, tmp_path / "copy"))
+    config = copy / "encoder" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "hidden_size": "abc"}))
+    ended = run(["--model", str(copy), "--log-level", "error"])
+    assert ended.returncode == 78
+    assert "hidden_size" in last_line(ended.stderr)
+
+
+BROKEN_BODY = (
+    b"POST /v1/systemone HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+    b"x-request-id: its-own\r\n\r\nzz\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "identity"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", None),
+        (b"POST /v1/systemone HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n", None),
+        (b"GET /health HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 70_000, None),
+        (BROKEN_BODY, "its-own"),
+    ],
+)
+def test_what_is_no_http_is_a_400_in_the_clients_shape_with_its_ids(
+    worker: RunningWorker, sent: bytes, identity: str | None
+) -> None:
+    with socket.create_connection(("127.0.0.1", worker.ready["port"]), LONG) as connection:
+        connection.sendall(sent)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        assert response.status == 400
+        assert response.headers["content-type"] == "application/json"
+        assert response.headers["x-request-id"] == response.headers["x-typesafe-request-id"]
+        if identity is not None:
+            assert response.headers["x-request-id"] == identity
+        assert json.loads(response.read())["detail"]["error_type"] == "invalid_request_error"
+    assert worker.ask("GET", "/health").status == 200
+    assert not [line for line in worker.lines if line.get("level") == "error"]
 
 
 def test_an_address_in_use_exits_78_before_anything_is_loaded(tiny: Path) -> None:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from omni_jev_worker.queue import Job, QueueClosed, QueueFull, RowQueue
+from omni_jev_worker.queue import Errand, Job, QueueClosed, QueueFull, RowQueue
 
 
 def job(rows: int = 1) -> Job:
@@ -51,6 +51,18 @@ def test_an_abandoned_job_is_never_given_to_the_device() -> None:
     assert queue.take() is wanted
 
 
+def test_an_abandoned_job_leaves_the_queue_at_once() -> None:
+    queue = RowQueue(9)
+    abandoned, wanted = job(), job()
+    queue.put(abandoned)
+    queue.put(wanted)
+    assert abandoned.result.cancel()
+    assert list(queue._waiting) == [wanted]
+    assert wanted.result.cancel()
+    assert queue.state().oldest_ms == 0
+    assert not queue._waiting
+
+
 def test_a_job_that_runs_can_no_longer_be_abandoned() -> None:
     queue = RowQueue(9)
     queue.put(job())
@@ -74,7 +86,7 @@ def test_a_closed_queue_gives_what_it_has_and_takes_nothing() -> None:
 
 def test_a_waiting_consumer_wakes_for_a_job_and_for_the_end() -> None:
     queue = RowQueue(9)
-    taken: list[Job | None] = []
+    taken: list[Job | Errand | None] = []
 
     def consume() -> None:
         while (found := queue.take()) is not None:

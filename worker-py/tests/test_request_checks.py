@@ -155,7 +155,10 @@ def test_what_is_too_large_is_a_413(value: Any, limits: Limits) -> None:
         {"type": "choice", "criteria": ["a", "b"]},
         {"type": "choice", "criteria": {"only": None}},
         {"type": "choice", "criteria": {"환불": {"is": "a refund"}, "a.b-c d": None, "😡": ""}},
+        {"type": "choice", "criteria": {"": None, "b": None}},
         {"type": "score", "criteria": ["calm", {"how": "angry"}, ["furious"]]},
+        {"type": "score", "criteria": ["only"]},
+        {"type": "score", "criteria": [f"level {n}" for n in range(11)]},
         {**NOUL, "unknown": 1},
     ],
 )
@@ -173,3 +176,13 @@ def test_any_text_object_list_or_null_is_a_state(state: Any) -> None:
 def test_an_error_does_not_repeat_megabytes_of_names() -> None:
     criteria = {f"{n}" + "x" * 100_000: 1 for n in range(20)}
     assert len(json.dumps(problem(body({"type": "choice", "criteria": criteria})).body)) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("labels", "index"), [(["a", "b", "a"], 2), (["a", ""], 1), (["", ""], 0), ([""], 0)]
+)
+def test_a_list_of_labels_that_names_one_twice_or_not_at_all_is_a_422(
+    labels: list[str], index: int
+) -> None:
+    question = {"type": "choice", "criteria": labels}
+    assert places(body(question))[0][0] == ["body", "questions", "q", "criteria", index]

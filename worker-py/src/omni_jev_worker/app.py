@@ -1,11 +1,13 @@
-"""The HTTP application: ``POST /v1/systemone``, ``GET /v1/models``, ``GET /health``."""
+"""The HTTP application: ``POST /v1/systemone``, ``GET /v1/models``, ``GET /health``.
+
+The supervisor has a route of its own, ``POST /control/recover-device``.
+"""
 
 import asyncio
 import hmac
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,22 +17,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive
 
-from omni_jev_worker import health
+from omni_jev_worker import bodies, health
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
 from omni_jev_worker.engine import Engine, InferenceFailed
 from omni_jev_worker.protocol import decode, problems, render, request
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.protocol.problems import Problem
 from omni_jev_worker.queue import Job, QueueClosed, QueueFull, RowQueue
-
-_T = TypeVar("_T")
-
-# Up to here a body is parsed on the event loop: less time than handing it to a thread takes.
-_SMALL_BODY: Final = 64 * 1024
-# A body over the limit is read on to here before the 413, so that a client in the middle of
-# sending gets to read the answer instead of a reset connection.
-_DISCARD_BYTES: Final = 16 * 1024 * 1024
-_BODY_SECONDS: Final = 60.0
 
 
 class App:
@@ -44,6 +37,7 @@ class App:
         *,
         instance: str,
         api_key: bytes | None,
+        control_token: bytes | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._engine = engine
@@ -51,16 +45,18 @@ class App:
         self._checkpoint = checkpoint
         self._instance = instance
         self._api_key = api_key
+        self._control_token = control_token
         self._limits = limits if limits is not None else Limits()
         # One thread owns the tokenizer: shared by threads it raises "Already borrowed".
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="encode")
-        self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
+        self._parser = bodies.Parser(self._limits)
         self.draining = False
         self.asgi = _Application(
             routes=[
                 Route("/health", self._health, methods=["GET"]),
                 Route("/v1/models", self._models, methods=["GET"]),
                 Route("/v1/systemone", self._systemone, methods=["POST"]),
+                Route("/control/recover-device", self._recover_device, methods=["POST"]),
             ],
             exception_handlers={Problem: _answer_problem, HTTPException: _answer_http},
         )
@@ -77,21 +73,37 @@ class App:
 
     async def _models(self, http: Request) -> Response:
         self._authenticate(http)
-        weights = self._checkpoint.folder / "model.safetensors"
-        date = datetime.fromtimestamp(weights.stat().st_mtime, UTC).date()
         description = DEMO_NOTE if self._checkpoint.name == DEMO else self._checkpoint.origin
         model = {
             "name": self._checkpoint.name,
             "description": description,
-            "release_date": date.isoformat(),
+            "release_date": self._checkpoint.released.isoformat(),
         }
         return _json(200, {"models": [model]})
 
     async def _systemone(self, http: Request) -> Response:
         self._authenticate(http)
-        body = await _read_body(http, self._limits)
-        checked = await self._understand(body, http.headers.get("content-encoding", ""))
-        return await _unless_gone(http.receive, self._decide(checked))
+        body = await bodies.read(http, self._limits)
+        codings = decode.codings(http.headers.getlist("content-encoding"))
+        return await _unless_gone(http.receive, self._answer(body, codings))
+
+    async def _answer(self, body: bytes, codings: Sequence[str]) -> Response:
+        return await self._decide(await self._parser.understand(body, codings))
+
+    async def _recover_device(self, http: Request) -> Response:
+        """Return to the device that was lost, for the supervisor alone.
+
+        The frontend forwards every path, so a client can ask for this one; without the token, which
+        only the supervisor has, it is not there.
+        """
+        given = next((v for k, v in http.scope["headers"] if k == b"x-omni-jev-control"), b"")
+        if self._control_token is None or not hmac.compare_digest(given, self._control_token):
+            raise HTTPException(404)
+        try:
+            reason = await asyncio.wrap_future(self._engine.recover_device())
+        except QueueClosed:
+            raise problems.overloaded("this worker is stopping", 1) from None
+        return _json(200, {"recovered": reason is None, "reason": reason})
 
     def _authenticate(self, http: Request) -> None:
         if self._api_key is None:
@@ -108,16 +120,6 @@ class App:
                 [(b"www-authenticate", b"Bearer")],
             )
 
-    async def _understand(self, body: bytes, encoding: str) -> request.Request:
-        if len(body) <= _SMALL_BODY and not encoding:
-            return self._parse(body, encoding)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._parser, self._parse, body, encoding)
-
-    def _parse(self, body: bytes, encoding: str) -> request.Request:
-        data = decode.decompress(body, encoding, self._limits)
-        return request.check(decode.parse(data, self._limits), self._limits)
-
     async def _decide(self, asked: request.Request) -> Response:
         """Answer a checked request. Cancelled when its client leaves, at whatever step it is."""
         loop = asyncio.get_running_loop()
@@ -126,7 +128,7 @@ class App:
         try:
             with self._queue.admit(rows):
                 encoded = await loop.run_in_executor(
-                    self._encoder, _catching(model.encode), asked.state, asked.questions
+                    self._encoder, bodies.catching(model.encode), asked.state, asked.questions
                 )
                 if isinstance(encoded, Exception):
                     raise _unanswerable(encoded)
@@ -170,58 +172,12 @@ class _Application(Starlette):
         return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
 
 
-def _catching(function: Callable[..., _T]) -> Callable[..., _T | Exception]:
-    """Return what a function raises: an exception that nobody awaits any more would be logged."""
-
-    def call(*arguments: Any) -> _T | Exception:
-        try:
-            return function(*arguments)
-        except Exception as fault:
-            return fault
-
-    return call
-
-
 def _unanswerable(fault: Exception) -> Exception:
     question = getattr(fault, "question", None)
     reason = getattr(fault, "reason", None)
     if question is None or reason is None:
         return fault
     return problems.invalid(("questions", question, "criteria"), reason, "unanswerable")
-
-
-async def _read_body(http: Request, limits: Limits) -> bytes:
-    if http.headers.get("content-type", "").lower().startswith("multipart/"):
-        message = "multipart bodies are not supported: send JSON"
-        raise problems.refused(415, problems.INVALID_REQUEST, message)
-    declared = http.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared) > _DISCARD_BYTES:
-        raise _too_large_to_read(limits)
-    chunks: list[bytes] = []
-    total = 0
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            async for chunk in http.stream():
-                total += len(chunk)
-                if total > _DISCARD_BYTES:
-                    raise _too_large_to_read(limits)
-                if total <= limits.body_bytes:
-                    chunks.append(chunk)
-                else:
-                    chunks.clear()
-    except TimeoutError:
-        message = f"the body did not arrive within {_BODY_SECONDS:.0f} s"
-        raise problems.refused(
-            408, problems.INVALID_REQUEST, message, [(b"connection", b"close")]
-        ) from None
-    if total > limits.body_bytes:
-        raise decode.body_too_large(limits)
-    return b"".join(chunks)
-
-
-def _too_large_to_read(limits: Limits) -> Problem:
-    problem = decode.body_too_large(limits)
-    return Problem(problem.status, problem.detail, [(b"connection", b"close")])
 
 
 async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, Response]) -> Response:

@@ -7,13 +7,17 @@ milliseconds and named in one line, instead of after seconds of imports in a tra
 
 import json
 import os
-import struct
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from omni_jev_worker.exits import bad_configuration
+from omni_jev_worker import weights
+from omni_jev_worker.exits import Refusal, bad_configuration
+from omni_jev_worker.faults import is_the_machines, one_line
 
 REPOSITORY: Final = "convaiinnovations/laya"
 
@@ -39,8 +43,17 @@ DEMO_NOTE: Final = (
     "not Laya's quality (--model english is Laya)"
 )
 
-_MAX_HEADER_BYTES: Final = 100_000_000  # safetensors' own bound
+_WEIGHTS: Final = "model.safetensors"
 _REQUIRED_WEIGHTS: Final = ("encoder.", "type_emb.", "scorer.", "act_head.")
+
+# Whole numbers of rl_agent_config.json: least, most, and whether laya has no default for it. A
+# window holds at least the special tokens, 8 of the instruction and two short options; 8,192 is
+# the longest that an encoder of this family has.
+_NUMBERS: Final = {
+    "head_layers": (0, 64, True),
+    "max_len": (32, 8192, False),
+    "head_max_len": (16, 8192, False),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,8 @@ class Checkpoint:
     revision: str | None
     """The commit of a hub checkpoint; none for a folder."""
     folder: Path
+    released: date
+    """The date of its weights on this machine, as they were when they were checked."""
 
 
 def known_names() -> tuple[str, ...]:
@@ -64,13 +79,12 @@ def known_names() -> tuple[str, ...]:
 def from_folder(path: str) -> Checkpoint:
     """Give the checkpoint in a folder. Raises `Refusal` naming what is wrong with it."""
     folder = Path(path)
-    if not folder.is_dir():
-        names = ", ".join(known_names())
-        reason = "is not a folder" if folder.exists() else "does not exist"
-        raise bad_configuration(f"--model {path}: this folder {reason} (names: {names})")
-    check_files(folder)
-    name = folder.resolve().name
-    return Checkpoint(name=name, origin=name, revision=None, folder=folder.resolve())
+    names = ", ".join(known_names())
+    if (reason := _no_folder(folder)) is not None:
+        raise bad_configuration(f"--model {one_line(path, 200)}: {reason} (names: {names})")
+    released = check_files(folder)
+    folder = folder.resolve()
+    return Checkpoint(folder.name, folder.name, revision=None, folder=folder, released=released)
 
 
 def find_demo(environment: Mapping[str, str]) -> Checkpoint:
@@ -81,38 +95,100 @@ def find_demo(environment: Mapping[str, str]) -> Checkpoint:
     else:
         parents = Path(__file__).resolve().parents
         candidates = [parent / "recipe" / "demo" / "checkpoint" for parent in parents]
-    folder = next((candidate for candidate in candidates if candidate.is_dir()), None)
+    reasons = {folder: _no_folder(folder) for folder in candidates}
+    folder = next((folder for folder, reason in reasons.items() if reason is None), None)
     if folder is None:
-        where = given or "recipe/demo/checkpoint of the repository"
+        where = "recipe/demo/checkpoint of the repository: there is no such folder"
+        if given:
+            where = f"{one_line(given, 200)}: {reasons[candidates[0]]}"
         raise bad_configuration(
-            f"--model demo: no folder at {where}: set OMNI_JEV_DEMO_DIR to the demo checkpoint"
+            f"--model demo: {where}: set OMNI_JEV_DEMO_DIR to the demo checkpoint's folder"
         )
-    check_files(folder)
-    return Checkpoint(name=DEMO, origin=DEMO, revision=None, folder=folder.resolve())
+    released = check_files(folder)
+    return Checkpoint(DEMO, DEMO, revision=None, folder=folder.resolve(), released=released)
 
 
-def check_files(folder: Path) -> None:
-    """Check that a checkpoint's files are there and whole. Raises `Refusal` naming the file."""
+def _no_folder(path: Path) -> str | None:
+    """Say why a path is no folder; none if it is one."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "there is no such folder"
+    except OSError as fault:
+        if is_the_machines(fault):
+            raise
+        # A name too long, a loop of links, a folder that may not be searched.
+        return f"no folder can be read there ({fault.strerror})"
+    return None if stat.S_ISDIR(mode) else "this is a file or a device, not a folder"
+
+
+def check_files(folder: Path) -> date:
+    """Check that a checkpoint's files are there and whole; give the date of the weights.
+
+    Raises `Refusal` naming the file.
+    """
     for name in FILES:
-        if not (folder / name).is_file():
-            raise bad_configuration(f"checkpoint {folder}: the file {name} is missing")
-    config = _json_object(folder, "rl_agent_config.json")
-    if not isinstance(config.get("encoder"), str):
-        raise _fault(folder, "rl_agent_config.json", "has no `encoder` name")
-    if not isinstance(config.get("head_layers"), int):
-        raise _fault(folder, "rl_agent_config.json", "has no number of `head_layers`")
+        with _reading(folder, name):
+            if not stat.S_ISREG((folder / name).stat().st_mode):
+                raise _fault(folder, name, "is no file")
+    _check_config(folder, "rl_agent_config.json")
     encoder = _json_object(folder, "encoder/config.json")
     if not isinstance(encoder.get("model_type"), str):
         raise _fault(folder, "encoder/config.json", "has no `model_type`")
     _json_object(folder, "tokenizer/tokenizer_config.json")
     _check_tokenizer(folder)
     _check_weights(folder)
+    with _reading(folder, _WEIGHTS):
+        changed = (folder / _WEIGHTS).stat().st_mtime
+        return datetime.fromtimestamp(changed, UTC).date()
+
+
+@contextmanager
+def _reading(folder: Path, name: str) -> Iterator[None]:
+    """Turn a failure to read a file into its refusal, unless the machine is at fault."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        # So says a link that leads nowhere, too: a hub cache whose blob is gone.
+        raise _fault(folder, name, "is missing") from None
+    except PermissionError:
+        what = "may not be read by this user: give it read access, to the folders above it too"
+        raise _fault(folder, name, what) from None
+    except OSError as fault:
+        if is_the_machines(fault):
+            raise
+        raise _fault(folder, name, f"cannot be read ({fault.strerror or fault})") from None
+
+
+def _check_config(folder: Path, name: str) -> None:
+    """Check what laya takes from its own configuration, unchecked."""
+    config = _json_object(folder, name)
+    if not isinstance(config.get("encoder"), str) or not config["encoder"]:
+        raise _fault(folder, name, "has no `encoder` name")
+    for key, (least, most, required) in _NUMBERS.items():
+        if key not in config and not required:
+            continue
+        value = config.get(key)
+        # Not isinstance: `true` is an int to Python.
+        if type(value) is not int or not least <= value <= most:
+            what = f"has no whole number from {least} to {most} as `{key}`"
+            raise _fault(folder, name, what)
+    if not isinstance(config.get("act_costs", {}), dict):
+        raise _fault(folder, name, "has `act_costs` that are no object")
+    temperature = config.get("temperature", [1, 1, 1])
+    if not isinstance(temperature, list) or len(temperature) != 3:
+        raise _fault(folder, name, "has a `temperature` that is no list of three")
+    if not isinstance(config.get("temperature_by_options", {}), dict):
+        raise _fault(folder, name, "has `temperature_by_options` that are no object")
 
 
 def _json_object(folder: Path, name: str) -> dict[str, Any]:
+    with _reading(folder, name):
+        data = (folder / name).read_bytes()
     try:
-        value = json.loads((folder / name).read_bytes())
-    except (OSError, ValueError, RecursionError) as fault:
+        # Decoded as laya and transformers do: they read no other encoding, and no byte order mark.
+        value = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as fault:
         raise _fault(folder, name, f"cannot be read as JSON ({type(fault).__name__})") from None
     if not isinstance(value, dict):
         raise _fault(folder, name, "is not a JSON object")
@@ -123,10 +199,15 @@ def _check_tokenizer(folder: Path) -> None:
     """Read a small tokenizer as JSON; of a large one (34 MB) look at both ends only."""
     name = "tokenizer/tokenizer.json"
     path = folder / name
-    if path.stat().st_size <= 8_000_000:
-        _json_object(folder, name)
+    with _reading(folder, name):
+        large = path.stat().st_size > 8_000_000
+    if not large:
+        tokenizer = _json_object(folder, name)
+        for key, kind in (("model", dict), ("added_tokens", list)):
+            if not isinstance(tokenizer.get(key), kind):
+                raise _fault(folder, name, f"has no `{key}`")
         return
-    with path.open("rb") as file:
+    with _reading(folder, name), path.open("rb") as file:
         start = file.read(64).lstrip()
         file.seek(-64, os.SEEK_END)
         end = file.read().rstrip()
@@ -135,33 +216,15 @@ def _check_tokenizer(folder: Path) -> None:
 
 
 def _check_weights(folder: Path) -> None:
-    """Compare the header of a safetensors file with the file's size.
-
-    The format: 8 bytes little-endian length, a JSON header with each tensor's ``data_offsets``,
-    then the data. https://github.com/huggingface/safetensors#format
-    """
-    name = "model.safetensors"
-    path = folder / name
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-        if not 2 <= length <= min(_MAX_HEADER_BYTES, size):
-            raise _fault(folder, name, f"is truncated or no safetensors file ({size} bytes)")
-        header = file.read(length)
     try:
-        tensors = json.loads(header)
-        ends = [entry["data_offsets"][1] for key, entry in tensors.items() if key != "__metadata__"]
-        wanted = 8 + length + max(ends)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        raise _fault(folder, name, "has a damaged header") from None
-    if size != wanted:
-        state = "is truncated" if size < wanted else "has bytes after its end"
-        raise _fault(folder, name, f"{state}: {size} bytes, its header says {wanted}")
+        with _reading(folder, _WEIGHTS):
+            names = weights.tensor_names(folder / _WEIGHTS)
+    except weights.Damaged as damage:
+        raise _fault(folder, _WEIGHTS, str(damage)) from None
     for prefix in _REQUIRED_WEIGHTS:
-        if not any(key.startswith(prefix) for key in tensors):
-            raise _fault(folder, name, f"holds no `{prefix}*` weights: it is no Laya model")
+        if not any(name.startswith(prefix) for name in names):
+            raise _fault(folder, _WEIGHTS, f"holds no `{prefix}*` weights: it is no Laya model")
 
 
-def _fault(folder: Path, name: str, what: str) -> Exception:
+def _fault(folder: Path, name: str, what: str) -> Refusal:
     return bad_configuration(f"checkpoint {folder}: the file {name} {what}")

@@ -13,6 +13,7 @@ from typing import Final
 from omni_jev_worker import (
     __version__,
     checkpoints,
+    faults,
     hub,
     log,
     processors,
@@ -66,7 +67,7 @@ def _run(asked: Settings) -> int:
 
 def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
     from omni_jev_worker.app import App
-    from omni_jev_worker.engine import Engine, refusal_of
+    from omni_jev_worker.engine import Engine
     from omni_jev_worker.envelope import Envelope
     from omni_jev_worker.queue import RowQueue
     from omni_jev_worker.server import Server
@@ -81,12 +82,19 @@ def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
     )
     fault = engine.start().exception()
     if fault is not None:
-        refusal = refusal_of(fault)
+        refusal = faults.refusal_of(fault)
         if refusal is not None:
             raise refusal
-        log.error(f"the worker could not start: {log.where(fault)}: {_first_line(fault)}")
+        log.error(f"the worker could not start: {log.where(fault)}: {faults.cause_of(fault)}")
         return FAILED
-    app = App(engine, queue, checkpoint, instance=asked.instance, api_key=asked.api_key)
+    app = App(
+        engine,
+        queue,
+        checkpoint,
+        instance=asked.instance,
+        api_key=asked.api_key,
+        control_token=asked.control_token,
+    )
     listener = sockets.bind(asked.host, asked.port, asked.uds)
     address = sockets.address_of(listener)
 
@@ -126,20 +134,23 @@ def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
 
 
 def _find(asked: Settings) -> Checkpoint:
-    if asked.model == DEMO:
-        return checkpoints.find_demo(os.environ)
-    if asked.model in HUB_FOLDERS:
-        return hub.get(asked.model, asked.revision, os.environ)
-    return checkpoints.from_folder(asked.model)
+    try:
+        if asked.model == DEMO:
+            return checkpoints.find_demo(os.environ)
+        if asked.model in HUB_FOLDERS:
+            return hub.get(asked.model, asked.revision, os.environ)
+        return checkpoints.from_folder(asked.model)
+    except Refusal:
+        raise
+    except Exception as fault:
+        if faults.is_the_machines(fault):
+            raise
+        raise faults.unusable(faults.one_line(asked.model, 200), fault) from fault
 
 
 def _warn_of_open_address(asked: Settings) -> None:
     if asked.uds is None and asked.api_key is None and asked.host not in _LOOPBACK:
         log.warning(f"listening on {asked.host} without a key: set LAYA_API_KEY to require one")
-
-
-def _first_line(fault: BaseException) -> str:
-    return (str(fault).strip().splitlines() or [""])[0][:300]
 
 
 def _stop_at_once_when_asked() -> None:

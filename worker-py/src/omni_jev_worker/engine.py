@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from omni_jev_worker import log, warmup
 from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.exits import FAILED, Refusal, bad_configuration
+from omni_jev_worker.faults import is_the_machines, unusable
 from omni_jev_worker.health import ModelState, Snapshot
-from omni_jev_worker.queue import Job, RowQueue
+from omni_jev_worker.queue import Errand, Job, RowQueue
 
 if TYPE_CHECKING:
     # For the types alone: this module is imported before torch may be.
@@ -76,6 +77,29 @@ class Engine:
             raise RuntimeError("the engine has not loaded a model yet")
         return self._model
 
+    def recover_device(self) -> "Future[str | None]":
+        """Bring the model back to the device it lost: none when it is there, else why not.
+
+        Raises `QueueClosed`. What waits already is answered first.
+        """
+        errand = Errand(self._recover)
+        self._queue.put(errand)
+        return errand.result
+
+    def _recover(self) -> str | None:
+        model = self.model_for(None)
+        if model.device != self._wanted:
+            try:
+                model.return_to_device()
+            except RuntimeError as fault:
+                # Torch speaks of memory and devices here, never of a request.
+                reason = (str(fault).strip().splitlines() or [type(fault).__name__])[0][:300]
+                log.warning(f"the model cannot return to {self._wanted}: {reason}")
+                return reason
+            log.info(f"the model is back on {model.device}")
+            self._publish()
+        return None if model.device == self._wanted else f"it was loaded on {model.device}"
+
     def _run(self) -> None:
         try:
             self._load()
@@ -85,7 +109,10 @@ class Engine:
         self._ready.set_result(None)
         try:
             while (job := self._queue.take()) is not None:
-                self._answer(job)
+                if isinstance(job, Errand):
+                    job.result.set_result(job.work())
+                else:
+                    self._answer(job)
         except BaseException as fault:
             # Without this thread nothing is ever answered again: a new process is the cure.
             log.error(f"the engine's thread ended: {log.where(fault)}")
@@ -99,9 +126,24 @@ class Engine:
         log.info("imported torch and laya", phase="import", ms=_ms_since(started))
         models.set_threads(self._threads)
         self._choose_device(models.choose_device(self._requested), models.available)
+        try:
+            self._load_checkpoint(models.Model)
+        except Refusal:
+            raise
+        except Exception as fault:
+            if is_the_machines(fault):
+                raise
+            where = f"{self._checkpoint.name} ({self._checkpoint.folder})"
+            raise unusable(where, fault) from fault
+        # What is loaded now stays for good: the collector need not walk it again and again.
+        gc.collect()
+        gc.freeze()
+
+    def _load_checkpoint(self, make: "type[Model]") -> None:
+        """Load, warm up and publish. Whatever libraries raise here is raised."""
         log.info(f"loading {self._checkpoint.name}", phase="load", device=self._wanted)
         started = time.monotonic()
-        loaded = models.Model(self._checkpoint, self._wanted)
+        loaded = make(self._checkpoint, self._wanted)
         log.info(
             f"loaded {self._checkpoint.name}",
             phase="load",
@@ -112,9 +154,6 @@ class Engine:
         self._warm_up(loaded)
         self._model = loaded
         self._publish()
-        # What is loaded now stays for good: the collector need not walk it again and again.
-        gc.collect()
-        gc.freeze()
 
     def _choose_device(self, device: str, available: Any) -> None:
         self._wanted = device
@@ -195,17 +234,6 @@ class Engine:
             preparing=(),
             threads=self._threads,
         )
-
-
-def refusal_of(fault: BaseException) -> Refusal | None:
-    """Give the refusal in a failed start; none for a failure that another start may cure."""
-    if isinstance(fault, Refusal):
-        return fault
-    if isinstance(fault, ImportError):
-        return bad_configuration(
-            f"a Python package is missing or broken: {fault} (install requirements.lock)"
-        )
-    return None
 
 
 def _ms_since(start: float) -> int:

@@ -3,6 +3,7 @@
 import re
 import time
 import uuid
+from collections.abc import Iterable
 from typing import Final
 
 from starlette.requests import ClientDisconnect
@@ -11,8 +12,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from omni_jev_worker import log
 from omni_jev_worker.protocol import problems, render
 
+ID_HEADERS: Final = (b"x-request-id", b"x-typesafe-request-id")
+"""The response headers that hold the request's id."""
+
 _GOOD_ID: Final = re.compile(rb"[!-~]{1,128}")
-_NAMES: Final = (b"x-request-id", b"x-typesafe-request-id")
 _CLIENT_GONE: Final = 499
 
 
@@ -27,7 +30,7 @@ class Envelope:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        identity = _request_id(scope)
+        identity = request_id(scope["headers"])
         started = time.monotonic()
         status = _CLIENT_GONE
 
@@ -35,8 +38,8 @@ class Envelope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                kept = [pair for pair in message.get("headers", ()) if pair[0] not in _NAMES]
-                message["headers"] = kept + [(name, identity) for name in _NAMES]
+                kept = [pair for pair in message.get("headers", ()) if pair[0] not in ID_HEADERS]
+                message["headers"] = kept + [(name, identity) for name in ID_HEADERS]
             await send(message)
 
         try:
@@ -60,9 +63,9 @@ class Envelope:
         )
 
 
-def _request_id(scope: Scope) -> bytes:
+def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Keep the id that the client or the frontend gave, if it can stand in a header and a log."""
-    for name, value in scope["headers"]:
+    for name, value in headers:
         if name == b"x-request-id" and _GOOD_ID.fullmatch(value):
             return bytes(value)
     return uuid.uuid4().hex.encode()

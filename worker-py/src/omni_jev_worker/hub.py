@@ -15,8 +15,10 @@ from typing import Final
 from omni_jev_worker import checkpoints, log
 from omni_jev_worker.checkpoints import FILES, HUB_FOLDERS, REPOSITORY, Checkpoint
 from omni_jev_worker.exits import Refusal, bad_configuration
+from omni_jev_worker.faults import one_line
 
 _PROGRESS_SECONDS: Final = 5.0
+_TRUE: Final = ("1", "ON", "YES", "TRUE")  # as the hub's client reads a switch
 
 
 def get(name: str, revision: str | None, environment: Mapping[str, str]) -> Checkpoint:
@@ -31,9 +33,11 @@ def get(name: str, revision: str | None, environment: Mapping[str, str]) -> Chec
         snapshot = _download(name, wanted, cache)
     subfolder = HUB_FOLDERS[name]
     folder = snapshot / subfolder if subfolder else snapshot
-    checkpoints.check_files(folder)
+    released = checkpoints.check_files(folder)
     origin = f"{REPOSITORY}/{subfolder}" if subfolder else REPOSITORY
-    return Checkpoint(name=name, origin=origin, revision=snapshot.name, folder=folder)
+    return Checkpoint(
+        name=name, origin=origin, revision=snapshot.name, folder=folder, released=released
+    )
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
@@ -86,11 +90,11 @@ def _download(name: str, revision: str, cache: Path) -> Path:
 
 
 def _unreachable(name: str, what: str, fault: Exception | None) -> Refusal:
-    reason = "offline"
-    if fault is not None:
-        text = (str(fault).strip().splitlines() or [""])[0]
-        reason = f"{type(fault).__name__}: {text[:200]}" if text else type(fault).__name__
-    elif not os.environ.get("HF_HUB_OFFLINE"):
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE:
+        reason = "HF_HUB_OFFLINE is set"
+    elif fault is not None:
+        reason = f"{type(fault).__name__}: {one_line(str(fault))}"
+    else:
         reason = "the download is incomplete"
     return bad_configuration(
         f"--model {name}: {what} is not in the cache and cannot be downloaded ({reason})"

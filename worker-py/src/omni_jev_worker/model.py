@@ -88,22 +88,30 @@ class Model:
     def __init__(self, checkpoint: Checkpoint, device: str) -> None:
         """Load a checkpoint; on a device that is not there it lands on the CPU.
 
-        Raises `Refusal` when the files do not make a Laya model.
+        Raises `Refusal` for a tokenizer that does not fit the weights, and whatever laya and its
+        libraries raise.
         """
-        try:
-            self._agent = Agent(str(checkpoint.folder), device=device)
-        except (ValueError, KeyError, TypeError, OSError, ImportError) as fault:
-            raise _not_a_model(checkpoint, fault) from fault
-        except RuntimeError as fault:
-            # Torch's word for weights that do not fit the architecture.
-            if "loading state_dict" not in str(fault):
-                raise
-            raise _not_a_model(checkpoint, fault) from fault
+        self._agent = Agent(str(checkpoint.folder), device=device)
+        _check_tokenizer(self._agent, checkpoint.name)
+        agent = self._agent
+        self._home = (agent.device, agent.dtype, agent.amp_enabled)
 
     @property
     def device(self) -> str:
         """Where the model is now: laya moves it to the CPU when the device is out of memory."""
         return str(self._agent.device.type)
+
+    def return_to_device(self) -> None:
+        """Go back to where the model was loaded, on the engine's thread; raise why it cannot."""
+        agent = self._agent
+        device, dtype, amp_enabled = self._home
+        try:
+            agent.model.to(device)
+        except RuntimeError:
+            # Some of it may have moved.
+            agent.model.to(agent.device)
+            raise
+        agent.device, agent.dtype, agent.amp_enabled = device, dtype, amp_enabled
 
     @property
     def window(self) -> int:
@@ -179,8 +187,27 @@ class Model:
         return Unanswerable(ids[0], "this question could not be tokenized")
 
 
-def _not_a_model(checkpoint: Checkpoint, fault: Exception) -> Exception:
-    first = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
-    return bad_configuration(
-        f"checkpoint {checkpoint.name} ({checkpoint.folder}) cannot be loaded: {first[:300]}"
-    )
+def _check_tokenizer(agent: Agent, checkpoint: str) -> None:
+    """Check what a row is made of: laya's special tokens, and ids that the weights know.
+
+    An id past the embedding is an error in the middle of a request, and on a GPU one after which
+    the process cannot use it any more.
+    """
+    tokenizer = agent.tok
+    used = []
+    for name in ("cls_token", "sep_token", "mask_token", "pad_token"):
+        number = getattr(tokenizer, f"{name}_id")
+        if number is None:
+            raise bad_configuration(
+                f"checkpoint {checkpoint}: tokenizer/tokenizer_config.json names no `{name}`"
+            )
+        used.append(number)
+    # Tokens added to the vocabulary may be there for other models, and mean nothing to this one.
+    added = tokenizer.get_added_vocab()
+    used.extend(number for text, number in tokenizer.get_vocab().items() if text not in added)
+    known = agent.model.encoder.get_input_embeddings().num_embeddings
+    if max(used) >= known:
+        raise bad_configuration(
+            f"checkpoint {checkpoint}: the tokenizer has a token number {max(used)}, "
+            f"but the weights know {known} tokens"
+        )

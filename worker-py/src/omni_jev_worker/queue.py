@@ -4,17 +4,17 @@ A request is admitted before it costs anything: its rows (one a question) count 
 capacity from then until it is answered or given up. Past the capacity it is refused, so that a
 client learns at once what it would otherwise learn by timing out.
 
-Whoever gave up (its client left, its time ran out) has cancelled its job's future; such a job is
-dropped when its turn comes and never reaches the device.
+Whoever gave up (its client left, its time ran out) has cancelled its job's future; such a job
+leaves the queue at once and never reaches the device.
 """
 
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ class QueueClosed(Exception):
     """The worker stops, and takes nothing more."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """Rows of one request, tokenized, waiting for the device."""
 
@@ -43,6 +43,15 @@ class Job:
     rows: int
     result: "Future[Any]" = field(default_factory=Future)
     """Completed by the engine; cancelled by whoever gave up."""
+    queued_at: float = field(default_factory=time.monotonic)
+
+
+@dataclass(slots=True, eq=False)
+class Errand:
+    """Work for the engine's thread that answers no request."""
+
+    work: "Callable[[], Any]"
+    result: "Future[Any]" = field(default_factory=Future)
     queued_at: float = field(default_factory=time.monotonic)
 
 
@@ -67,7 +76,7 @@ class RowQueue:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._changed = threading.Condition()
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[Job | Errand] = deque()
         self._admitted = 0
         self._closed = False
         self._batches = 0
@@ -93,15 +102,21 @@ class RowQueue:
             with self._changed:
                 self._admitted -= rows
 
-    def put(self, job: Job) -> None:
-        """Hand an admitted job to the engine. Raises `QueueClosed`."""
+    def put(self, job: Job | Errand) -> None:
+        """Hand an admitted job, or an errand, to the engine. Raises `QueueClosed`."""
         with self._changed:
             if self._closed:
                 raise QueueClosed
             self._waiting.append(job)
             self._changed.notify()
+        job.result.add_done_callback(lambda result: self._forget(job, result))
 
-    def take(self) -> Job | None:
+    def _forget(self, job: Job | Errand, result: "Future[Any]") -> None:
+        if result.cancelled():
+            with self._changed, suppress(ValueError):
+                self._waiting.remove(job)
+
+    def take(self) -> Job | Errand | None:
         """Wait for the next job that somebody still wants; none means that the queue is closed.
 
         The job's future is running from here on: it can no longer be cancelled.

@@ -7,12 +7,50 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from omni_jev_worker.envelope import ID_HEADERS, request_id
+from omni_jev_worker.protocol import problems, render
 
 # Longer than the frontend keeps an idle connection, so that it never sends into one being closed.
 _KEEP_ALIVE_SECONDS: Final = 75
 _MAX_HEADER_BYTES: Final = 64 * 1024
+
+
+class _Protocol(H11Protocol):
+    """Uvicorn's protocol, but what it refuses itself has the clients' error shape and its ids."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no HTTP, and close."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            # An answer is under way: nothing more can be said.
+            self.transport.close()
+            return
+        # The headers of a request whose body is broken; none where its head is.
+        headers = self.headers if self.conn.our_state is h11.SEND_RESPONSE else None
+        identity = request_id(headers or ())
+        problem = problems.refused(400, problems.INVALID_REQUEST, msg)
+        body = render.to_json(problem.body)
+        answer = h11.Response(
+            status_code=problem.status,
+            headers=[
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                (b"connection", b"close"),
+                *((name, identity) for name in ID_HEADERS),
+            ],
+            reason=b"Bad Request",
+        )
+        for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        if headers is not None:
+            # The application still waits for the rest of the body, and must not answer as well.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -28,7 +66,7 @@ class Server(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             cast("Any", app),
-            http="h11",
+            http=_Protocol,
             loop="asyncio",
             ws="none",
             lifespan="off",

@@ -52,6 +52,8 @@ class Settings:
     """Seconds that requests in flight get after a request to stop."""
     api_key: bytes | None
     """The bearer key of `LAYA_API_KEY`; none serves everyone."""
+    control_token: bytes | None
+    """Proves that a request comes from the supervisor; none where there is no supervisor."""
     instance: str
     """Tells this process from the one before it on the same address."""
 
@@ -78,6 +80,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         max_queue=flags.max_queue,
         drain_timeout=flags.drain_timeout,
         api_key=_api_key(environment),
+        control_token=environment.get("OMNI_JEV_CONTROL_TOKEN", "").encode() or None,
         instance=environment.get("OMNI_JEV_INSTANCE") or uuid.uuid4().hex,
     )
 
@@ -122,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--revision", type=_text, help="commit, branch or tag of a hub checkpoint")
     add("--compile", action="store_true", help="compile the model at the start (not built yet)")
     add("--weights", choices=("fp32", "fp16"), default="fp32", help="fp16 is not built yet")
-    add("--host", type=_text, help="address to listen on (default: 127.0.0.1)")
+    add("--host", type=_host, help="address to listen on (default: 127.0.0.1)")
     add("--port", type=_port, help="port to listen on, 0 for a free one (default: 8000)")
     add("--uds", type=_text, metavar="PATH", help="Unix socket to listen on instead")
     add("--log-level", choices=log.LEVELS, default="info", help="default: info")
@@ -180,7 +183,7 @@ def _api_key(environment: Mapping[str, str]) -> bytes | None:
     key = environment.get("LAYA_API_KEY", "")
     if not key:
         return None
-    if key != key.strip() or any(ord(character) < 0x20 for character in key):
+    if key != key.strip() or any(ord(letter) < 0x20 or ord(letter) == 0x7F for letter in key):
         # No request could ever carry such a key in a header, so nobody could get in.
         raise bad_configuration(
             "LAYA_API_KEY begins or ends with white space or holds a control character"
@@ -194,6 +197,17 @@ def _api_key(environment: Mapping[str, str]) -> bytes | None:
 def _text(value: str) -> str:
     if not value or "\0" in value:
         raise argparse.ArgumentTypeError("must not be empty")
+    return value
+
+
+def _host(value: str) -> str:
+    _text(value)
+    try:
+        # What the system's look-up does first, and fails on: an empty or overlong label.
+        value.encode("idna")
+    except UnicodeError:
+        shown = f"{value[:80]!r}"
+        raise argparse.ArgumentTypeError(f"{shown} is not a host's name or address") from None
     return value
 
 

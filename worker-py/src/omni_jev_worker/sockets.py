@@ -13,8 +13,6 @@ def check_address(host: str, port: int, uds: str | None) -> None:
 
     Nothing listens meanwhile. Raises `Refusal` that names the address.
     """
-    if uds is None and port == 0:
-        return
     bind(host, port, uds).close()
     if uds is not None:
         remove(uds)

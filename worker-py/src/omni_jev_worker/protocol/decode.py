@@ -1,8 +1,10 @@
 """Bytes of a body to a JSON value, within bounds: content coding, UTF-8, JSON (RFC 8259)."""
 
 import json
+import os
 import re
 import zlib
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -18,27 +20,44 @@ from omni_jev_worker.protocol.problems import (
 )
 
 ENCODINGS: Final = ("gzip", "deflate", "zstd")
+_ALIASES: Final = {"x-gzip": "gzip"}  # RFC 9110, 8.4.1.3
 
 # A whole JSON string, or one that the end of the body cuts off. It matches at every quote, and
 # never backtracks, so the time is linear whatever a client sends.
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET: Final = re.compile(rb"[\[\]{}]")
 _MAX_ZSTD_WINDOW: Final = 8 * 1024 * 1024
+# Each member costs a decoder and a copy of what follows it.
+_MAX_GZIP_MEMBERS: Final = 64
+
+# A frame that is put after every zstd body: it comes out whole only where the body ends with a
+# whole frame. Random, so that no body can hold it.
+_END: Final = os.urandom(16)
+_END_FRAME: Final = zstandard.ZstdCompressor(write_checksum=True).compress(_END)
 
 
-def decompress(body: bytes, encoding: str, limits: Limits) -> bytes:
-    """Undo a ``Content-Encoding``; never produce more than ``limits.body_bytes``.
+def codings(headers: Sequence[str]) -> list[str]:
+    """Give the codings that the ``Content-Encoding`` lines of a request name, in their order.
 
-    Raises 415 for a coding that is not known, 400 for data that is not in it, 413 past the limit.
+    Several lines count as one list (RFC 9110, 5.3); `identity` says nothing and is left out.
     """
-    coding = encoding.strip().lower()
-    if coding in ("", "identity"):
+    named = [coding.strip().lower() for line in headers for coding in line.split(",")]
+    return [_ALIASES.get(coding, coding) for coding in named if coding not in ("", "identity")]
+
+
+def decompress(body: bytes, applied: Sequence[str], limits: Limits) -> bytes:
+    """Undo the coding that `codings` gave; never produce more than ``limits.body_bytes``.
+
+    Takes time linear in the body. Raises 415 for a coding that is not known or more than one, 400
+    for data that is not in it, 413 past the limit.
+    """
+    if not applied:
         return body
-    if coding not in ENCODINGS:
+    if len(applied) > 1 or applied[0] not in ENCODINGS:
         known = ", ".join(ENCODINGS)
-        raise refused(
-            415, INVALID_REQUEST, f"this Content-Encoding is not supported; supported: {known}"
-        )
+        message = f"this Content-Encoding is not supported; supported is one of: {known}"
+        raise refused(415, INVALID_REQUEST, message)
+    coding = applied[0]
     try:
         data = _unpack(body, coding, limits.body_bytes + 1)
     except (zlib.error, zstandard.ZstdError, EOFError):
@@ -101,16 +120,16 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _unpack(body: bytes, coding: str, most: int) -> bytes:
+    """Give the first ``most`` bytes of the content. Raises where the body is not all in a coding.
+
+    A body that has more content than that is not looked at any further.
+    """
+    if not body:
+        raise EOFError
     if coding == "zstd":
-        # The frame's own claim of its size is not believed; the window is bounded too.
-        decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
-        with decoder.stream_reader(body, read_across_frames=True) as reader:
-            data = bytes(reader.read(most))
-        if not data or (len(data) < most and not _ends_whole(body)):
-            raise EOFError
-        return data
+        return _unpack_zstd(body, most)
     if coding == "gzip":
-        return _inflate(body, zlib.MAX_WBITS | 16, most)
+        return _inflate(body, zlib.MAX_WBITS | 16, most, members=_MAX_GZIP_MEMBERS)
     try:
         return _inflate(body, zlib.MAX_WBITS, most)
     except zlib.error:
@@ -118,21 +137,33 @@ def _unpack(body: bytes, coding: str, most: int) -> bytes:
         return _inflate(body, -zlib.MAX_WBITS, most)
 
 
-def _inflate(body: bytes, window: int, most: int) -> bytes:
-    decoder = zlib.decompressobj(window)
-    data = decoder.decompress(body, most)
-    if len(data) < most and not decoder.eof:
+def _unpack_zstd(body: bytes, most: int) -> bytes:
+    # One decoder for all frames, of which a body can have hundreds of thousands; it does not tell
+    # whether the last one was whole. A frame's own claim of its size is not believed, and the
+    # window is bounded.
+    decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
+    with decoder.stream_reader(body + _END_FRAME, read_across_frames=True) as reader:
+        data = bytes(reader.read(most + len(_END)))
+    if len(data) == most + len(_END):
+        return data[:most]
+    if not data.endswith(_END):
         raise EOFError
-    return data
+    return data[: -len(_END)]
 
 
-def _ends_whole(body: bytes) -> bool:
-    """Say whether a zstd body ends at the end of a frame: the stream reader does not tell."""
+def _inflate(body: bytes, window: int, most: int, *, members: int = 1) -> bytes:
+    """Undo DEFLATE in one or several members, one after the other (RFC 1952, 2.2)."""
+    data = b""
     rest = body
-    while rest:
-        decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW).decompressobj()
-        decoder.decompress(rest)
+    for _ in range(members):
+        decoder = zlib.decompressobj(window)
+        data += decoder.decompress(rest, most - len(data))
+        if len(data) == most:
+            return data
         if not decoder.eof:
-            return False
+            raise EOFError
         rest = decoder.unused_data
-    return True
+        if not rest:
+            return data
+    # More than anyone sends, or bytes that belong to nothing.
+    raise EOFError

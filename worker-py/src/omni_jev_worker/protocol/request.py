@@ -166,9 +166,7 @@ def _check_labels(here: Location, labels: Any, faults: Faults) -> None:
 
 def _check_choice(here: Location, criteria: Any, limits: Limits, faults: Faults) -> None:
     if isinstance(criteria, list):
-        for index, label in enumerate(criteria):
-            if not isinstance(label, str):
-                faults.add((*here, index), "Input should be a valid string", "string_type")
+        _check_label_list(here, criteria, faults)
     elif isinstance(criteria, dict):
         for label, text in criteria.items():
             if text is not None and not isinstance(text, _TEXT_TYPES):
@@ -177,6 +175,24 @@ def _check_choice(here: Location, criteria: Any, limits: Limits, faults: Faults)
         faults.add(here, "Input should be a valid object", "object_type")
         return
     _check_count(here, criteria, limits, faults)
+
+
+def _check_label_list(here: Location, labels: list[Any], faults: Faults) -> None:
+    """Check a choice's labels in upstream's short form.
+
+    Upstream makes one option of two equal labels, and is then wholly certain of it.
+    """
+    seen: set[str] = set()
+    for index, label in enumerate(labels):
+        at = (*here, index)
+        if not isinstance(label, str):
+            faults.add(at, "Input should be a valid string", "string_type")
+        elif not label:
+            faults.add(at, "A label must not be empty", "string_too_short")
+        elif label in seen:
+            faults.add(at, "A label must not come twice", "duplicate")
+        else:
+            seen.add(label)
 
 
 def _check_score(here: Location, criteria: Any, limits: Limits, faults: Faults) -> None:

@@ -1,0 +1,265 @@
+//! From a request to its answer.
+
+mod connect;
+mod exchange;
+mod gather;
+mod loss;
+mod nudge;
+mod outgoing;
+pub(crate) mod pool;
+mod roots;
+pub(crate) mod upstream;
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, Response};
+use http_body::Body as _;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+
+pub(crate) use roots::load as load_roots;
+
+use crate::access::Record;
+use crate::admit::Ledger;
+use crate::answer::{self, Whole};
+use crate::clock::Alarm;
+use crate::connection::{Link, Stage};
+use crate::fault::{Fault, Malformed};
+use crate::identity::X_REQUEST_ID;
+use crate::shard::Shard;
+use exchange::{Broken, exchange};
+use gather::Gathering;
+use pool::Settled;
+use upstream::{Target, Upstream};
+
+/// Answers one request, by the backend or with the reason why not.
+///
+/// Its record is begun at once, not when the future is first polled: a client that
+/// has left by then has a line in the log all the same.
+pub(crate) fn handle(
+    shard: Rc<Shard>,
+    link: Rc<Link>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<Whole>, Infallible>> {
+    let (mut parts, body) = request.into_parts();
+    let refusal = link.refusal.borrow_mut().take();
+    if let Some(id) = refusal.as_ref().and_then(|r| r.about.request_id.as_deref())
+        && let Ok(id) = HeaderValue::from_str(id)
+    {
+        parts.headers.insert(X_REQUEST_ID, id);
+    }
+    let request_id = shard.identities.settle(&mut parts.headers);
+    let mut record = Record::new(&shard, &parts, request_id.clone(), link.begun.get());
+    let fault = refusal.map(|refusal| {
+        record.describe(refusal.about);
+        refusal.fault
+    });
+    answer_with(shard, link, parts, body, fault, record, request_id)
+}
+
+/// The answer to a request, which is the refusal if there is one already.
+async fn answer_with(
+    shard: Rc<Shard>,
+    link: Rc<Link>,
+    parts: Parts,
+    body: Incoming,
+    refusal: Option<Fault>,
+    mut record: Record,
+    request_id: HeaderValue,
+) -> Result<Response<Whole>, Infallible> {
+    let method = parts.method.clone();
+    let outcome = match refusal {
+        Some(fault) => Err(fault),
+        None => process(&shard, &link, parts, body, &mut record).await,
+    };
+    // From here on the alarm is the client's, who has to take the answer.
+    link.alarm.clear();
+
+    let (mut response, fault) = match outcome {
+        Ok(response) => (response, None),
+        Err(fault) => (
+            answer::from_fault(&fault, &request_id, &method),
+            Some(fault),
+        ),
+    };
+    if let Some(fault) = &fault {
+        shard.metrics.count_refusal(fault);
+    }
+    record.answered(response.status(), response.body().len(), fault.as_ref());
+    *link.record.borrow_mut() = Some(record);
+
+    answer::identify(response.headers_mut(), request_id);
+    if link.stage.get() == Stage::Shut || shard.is_draining() {
+        response
+            .headers_mut()
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response.map(|body| Whole::new(body, Rc::clone(&link))))
+}
+
+async fn process(
+    shard: &Rc<Shard>,
+    link: &Link,
+    parts: Parts,
+    body: Incoming,
+    record: &mut Record,
+) -> Result<Response<Bytes>, Fault> {
+    // Held to the end of the request, as the bytes are.
+    let mut ledger = shard.gate.ledger();
+    let body = read_body(link, body, &mut ledger).await?;
+    record.received(body.len());
+    if outgoing::is_for_us(&parts) {
+        return Ok(answer::options());
+    }
+    let _place = shard.gate.enter()?;
+    let upstream = Rc::clone(&shard.upstream.borrow());
+    let target = match &*upstream {
+        Upstream::Ready(target) => target,
+        Upstream::Unavailable {
+            message,
+            retry_after,
+        } => {
+            return Err(Fault::Unavailable {
+                message: message.clone(),
+                retry_after: *retry_after,
+            });
+        }
+    };
+    let method = parts.method.clone();
+    let request = outgoing::request(parts, body, target, shard, link.peer)?;
+
+    let now = Instant::now();
+    record.dispatched(now);
+    link.alarm.set(now + shard.config.backend_timeout);
+    // The request's bytes are let go with it, the answer's when the client has them.
+    let mut answer_ledger = shard.gate.ledger();
+    let waiting = shard
+        .waiting
+        .enter(target.generation, now, method == Method::POST);
+    let outcome = {
+        // Pinned where it is made: moved on, it would have a place in this state twice.
+        let sent = pin!(send(shard, link, target, request, now, &mut answer_ledger));
+        loss::unless_lost(shard, link, target.generation, sent).await
+    };
+    let returned = Instant::now();
+    record.returned(returned);
+    match (waiting, &outcome) {
+        (Some(waiting), Ok(response)) if response.status().is_success() => {
+            waiting.decided(returned);
+        }
+        (Some(waiting), Err(Fault::TimedOut { .. })) => waiting.timed_out(),
+        _ => {}
+    }
+
+    let mut response = outcome?;
+    if answer_ledger.holds_any() {
+        *link.answer_ledger.borrow_mut() = Some(answer_ledger);
+    }
+    answer::from_backend(&mut response, &method);
+    Ok(response)
+}
+
+/// The whole body; its size was bounded on the way here.
+async fn read_body(link: &Link, mut body: Incoming, ledger: &mut Ledger) -> Result<Bytes, Fault> {
+    let mut gathering = Gathering::new(body.size_hint());
+    while !body.is_end_stream() {
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                // Trailers end here: `Trailer` is of the hop, and nobody asked for them.
+                if let Ok(data) = frame.into_data() {
+                    gathering.push(data);
+                }
+                if gathering.len() > crate::admit::UNCOUNTED_BODY {
+                    ledger.hold(gathering.len())?;
+                }
+            }
+            Some(Err(_)) => {
+                // The guard knows why; the library alone finds only bad chunks.
+                let known = link.body_fault.borrow_mut().take();
+                link.stage.set(Stage::Shut);
+                return Err(known.unwrap_or(Malformed::Chunk.into()));
+            }
+            None => break,
+        }
+    }
+    Ok(gathering.finish())
+}
+
+/// Sends a request on a kept connection or a new one. Once more on a new one, if
+/// the kept one died before any byte of an answer: the backend closed it while
+/// the request was on its way (RFC 9110 9.2.2; a decision changes nothing, and
+/// the body is here to be sent again). Nothing else is ever sent twice.
+async fn send(
+    shard: &Shard,
+    link: &Link,
+    target: &Target,
+    mut request: Request<Full<Bytes>>,
+    now: Instant,
+    ledger: &mut Ledger,
+) -> Result<Response<Bytes>, Fault> {
+    let alarm = &link.alarm;
+    let kept = poll_fn(|cx| Poll::Ready(shard.pool.take(cx, target.generation, now))).await;
+    if let Some(mut connection) = kept {
+        shard.metrics.backend_reuses.inc();
+        let spare = request.clone();
+        let head = pin!(connection.begin(request));
+        match on(shard, alarm, &mut connection, head, ledger).await {
+            Ok(response) => {
+                shard.pool.put(connection);
+                return Ok(response);
+            }
+            Err(Broken::Gone) if !connection.has_heard() => {
+                shard.metrics.retries.inc();
+                request = spare;
+            }
+            Err(broken) => return Err(broken.into_fault(&shard.config)),
+        }
+    }
+    // Boxed: its state is large, and idle connections would carry it around.
+    let connecting = Box::pin(connect::connect(target, &shard.config, &shard.metrics));
+    let mut connection = within(alarm, connecting)
+        .await
+        .map_err(|Late| Broken::Late.into_fault(&shard.config))??;
+    let head = pin!(connection.begin(request));
+    let response = on(shard, alarm, &mut connection, head, ledger)
+        .await
+        .map_err(|broken| broken.into_fault(&shard.config))?;
+    shard.pool.put(connection);
+    Ok(response)
+}
+
+/// One exchange, and what it left of the connection.
+async fn on(
+    shard: &Shard,
+    alarm: &Alarm,
+    connection: &mut pool::Connection,
+    head: Pin<&mut impl Future<Output = hyper::Result<Response<Incoming>>>>,
+    ledger: &mut Ledger,
+) -> Result<Response<Bytes>, Broken> {
+    let limit = shard.config.max_response_bytes;
+    let response = exchange(connection, head, alarm, limit, ledger).await?;
+    match poll_fn(|cx| Poll::Ready(connection.settle(cx))).await {
+        Settled::Spoiled => Err(Broken::Answer("bytes follow it that belong to no request")),
+        Settled::Idle | Settled::Closed => Ok(response),
+    }
+}
+
+struct Late;
+
+/// A future's output, unless the alarm rings first.
+async fn within<F: Future + Unpin>(alarm: &Alarm, mut future: F) -> Result<F::Output, Late> {
+    poll_fn(|cx| match Pin::new(&mut future).poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending if alarm.rang() => Poll::Ready(Err(Late)),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}

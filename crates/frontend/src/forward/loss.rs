@@ -1,0 +1,63 @@
+//! Requests whose backend is gone.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::Response;
+
+use crate::connection::Link;
+use crate::fault::Fault;
+use crate::shard::Shard;
+
+/// The outcome of sending a request, unless the backend's process is known to be gone: something
+/// else may hold its connections open, and nothing will ever come over them.
+pub(super) async fn unless_lost(
+    shard: &Shard,
+    link: &Link,
+    generation: u64,
+    mut sent: Pin<&mut impl Future<Output = Result<Response<Bytes>, Fault>>>,
+) -> Result<Response<Bytes>, Fault> {
+    if let Some(fault) = shard.lost(generation) {
+        // The news of the next process is on its way; nothing more is sent to this one.
+        return Err(fault);
+    }
+    let outcome = poll_fn(|cx| match sent.as_mut().poll(cx) {
+        Poll::Pending => match shard.lost(generation) {
+            Some(fault) => Poll::Ready(Err(fault)),
+            None => Poll::Pending,
+        },
+        outcome @ Poll::Ready(_) => outcome,
+    })
+    .await;
+    match outcome {
+        Err(fault) if may_be_explained(&fault) => {
+            Err(explain(shard, link, generation, fault).await)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Whether the end of the backend's process would look like this.
+fn may_be_explained(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Unreachable | Fault::Died | Fault::AnswerBroken(_)
+    )
+}
+
+/// Waits a moment to learn why: a broken connection is seen before its process is.
+async fn explain(shard: &Shard, link: &Link, generation: u64, fault: Fault) -> Fault {
+    if shard.config.loss_grace.is_zero() {
+        return fault;
+    }
+    link.alarm.set(Instant::now() + shard.config.loss_grace);
+    let known = poll_fn(|_| match shard.lost(generation) {
+        None if !link.alarm.rang() => Poll::Pending,
+        known => Poll::Ready(known),
+    })
+    .await;
+    known.unwrap_or(fault)
+}

@@ -1,0 +1,284 @@
+//! What one thread has to itself, and its life.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio::task::JoinSet;
+
+use crate::admit::Gate;
+use crate::clock::Clock;
+use crate::connection;
+use crate::fault::Fault;
+use crate::forward::pool::Pool;
+use crate::forward::upstream::Upstream;
+use crate::identity::Identities;
+use crate::life::Life;
+use crate::listen::Source;
+use crate::metrics::{Metrics, RequestCounters};
+use crate::waiting::{Lost, WaitingList};
+use crate::{Backend, Config};
+
+/// Bytes read from a client at once, by any connection of the thread.
+const SCRATCH: usize = 64 * 1024;
+
+/// What the threads have in common.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) config: Arc<Config>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) backend: watch::Receiver<Backend>,
+    pub(crate) life: watch::Receiver<Life>,
+    pub(crate) lost: watch::Receiver<Option<Lost>>,
+    /// Each thread is given its own.
+    pub(crate) waiting: Arc<WaitingList>,
+}
+
+/// One thread's state; its connections share it without locks.
+pub(crate) struct Shard {
+    pub(crate) config: Arc<Config>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) requests: RequestCounters,
+    pub(crate) clock: Clock,
+    pub(crate) identities: Identities,
+    pub(crate) server: hyper::server::conn::http1::Builder,
+    /// Where every connection's bytes are read first, so that none needs a buffer
+    /// of its own while it is idle.
+    pub(crate) scratch: RefCell<Box<[u8]>>,
+    pub(crate) upstream: RefCell<Rc<Upstream>>,
+    pub(crate) pool: Pool,
+    pub(crate) waiting: Arc<WaitingList>,
+    lost: RefCell<Option<Lost>>,
+    life: Cell<Life>,
+    open: Cell<usize>,
+    emptied: Notify,
+}
+
+impl Shard {
+    pub(crate) fn new(common: &Common) -> Self {
+        let config = Arc::clone(&common.config);
+        Self {
+            gate: Arc::clone(&common.gate),
+            metrics: Arc::clone(&common.metrics),
+            requests: RequestCounters::new(Arc::clone(&common.metrics)),
+            clock: Clock::default(),
+            identities: Identities::new(),
+            server: server(&config),
+            scratch: RefCell::new(vec![0; SCRATCH].into_boxed_slice()),
+            upstream: RefCell::new(Rc::new(Upstream::new(&common.backend.borrow(), &config))),
+            pool: Pool::new(config.pool_idle),
+            waiting: Arc::clone(&common.waiting),
+            lost: RefCell::default(),
+            life: Cell::new(Life::Serving),
+            open: Cell::new(0),
+            emptied: Notify::new(),
+            config,
+        }
+    }
+
+    /// What a request to this generation of the backend is answered, if it is known to be gone.
+    pub(crate) fn lost(&self, generation: u64) -> Option<Fault> {
+        self.lost.borrow().as_ref()?.fault(generation)
+    }
+
+    /// Until when connections that are idle may still bring a request, once the
+    /// end has begun.
+    pub(crate) fn drain_grace_end(&self) -> Option<Instant> {
+        match self.life.get() {
+            Life::Serving => None,
+            Life::Draining(since) => Some(since + self.config.drain_grace),
+            Life::Stopped => Some(Instant::now()),
+        }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.life.get() != Life::Serving
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.life.get() == Life::Stopped
+    }
+
+    /// Serves a connection that was accepted; `place` is given back at its end.
+    pub(crate) fn take(
+        self: &Rc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        place: OwnedSemaphorePermit,
+    ) {
+        // Answers are written whole, so waiting to fill a packet only delays them.
+        // Where it cannot be set, nothing is wrong but that.
+        let _ = stream.set_nodelay(true);
+        let presence = Presence::new(self, place);
+        let shard = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            connection::serve(shard, stream, peer).await;
+            drop(presence);
+        });
+    }
+}
+
+/// One open connection, in the counts.
+struct Presence {
+    shard: Rc<Shard>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Presence {
+    fn new(shard: &Rc<Shard>, place: OwnedSemaphorePermit) -> Self {
+        shard.open.set(shard.open.get() + 1);
+        shard.metrics.connections.inc();
+        Self {
+            shard: Rc::clone(shard),
+            _place: place,
+        }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let left = self.shard.open.get() - 1;
+        self.shard.open.set(left);
+        self.shard.metrics.connections.dec();
+        if left == 0 {
+            self.shard.emptied.notify_one();
+        }
+    }
+}
+
+fn server(config: &Config) -> hyper::server::conn::http1::Builder {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder
+        // The guard bounds the head's time and size, and answers in our words.
+        .header_read_timeout(None)
+        .max_buf_size((config.max_head_bytes + 16 * 1024).max(64 * 1024))
+        // A forwarded answer has the backend's date or none.
+        .auto_date_header(false);
+    builder
+}
+
+/// A thread's whole life: from its first connection until all are closed.
+/// Gives the number that were cut off because the drain's time was over.
+pub(crate) async fn run(common: Common, source: Source) -> usize {
+    let shard = Rc::new(Shard::new(&common));
+    let mut background = JoinSet::new();
+    background.spawn_local(keep_time(Rc::clone(&shard)));
+    background.spawn_local(follow_backend(Rc::clone(&shard), common.backend));
+    background.spawn_local(follow_life(Rc::clone(&shard), common.life.clone()));
+    background.spawn_local(follow_losses(Rc::clone(&shard), common.lost));
+    let accepting = source.accept(Rc::clone(&shard), common.life.clone());
+    let finished = async {
+        accepting.await;
+        while shard.open.get() > 0 {
+            shard.emptied.notified().await;
+        }
+    };
+    tokio::select! {
+        () = finished => {}
+        () = out_of_time(common.life, shard.config.drain_timeout) => {}
+        () = no_panic(&mut background) => {}
+    }
+    background.abort_all();
+    shard.life.set(Life::Stopped);
+    shard.open.get()
+}
+
+async fn keep_time(shard: Rc<Shard>) {
+    let clock = shard.clock.clone();
+    clock.run(|now| shard.pool.sweep(now)).await;
+}
+
+async fn follow_backend(shard: Rc<Shard>, mut backend: watch::Receiver<Backend>) {
+    // Ends when the sender is gone: the backend then stays what it last was.
+    while backend.changed().await.is_ok() {
+        let upstream = Upstream::new(&backend.borrow_and_update(), &shard.config);
+        if let Upstream::Ready(target) = &upstream {
+            shard.pool.keep_only(target.generation);
+        }
+        *shard.upstream.borrow_mut() = Rc::new(upstream);
+    }
+}
+
+async fn follow_losses(shard: Rc<Shard>, mut lost: watch::Receiver<Option<Lost>>) {
+    while lost.changed().await.is_ok() {
+        shard
+            .lost
+            .borrow_mut()
+            .clone_from(&lost.borrow_and_update());
+        // Those that wait for an answer look when they are polled.
+        shard.clock.wake_all();
+    }
+}
+
+async fn follow_life(shard: Rc<Shard>, mut life: watch::Receiver<Life>) {
+    loop {
+        shard.life.set(*life.borrow_and_update());
+        // Idle connections look at it when they are polled.
+        shard.clock.wake_all();
+        if life.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// For ever, unless one of the tasks panics: then this does too. A connection can
+/// fail alone, but without these there are no time limits and no end.
+async fn no_panic(background: &mut JoinSet<()>) {
+    while let Some(ended) = background.join_next().await {
+        if let Err(error) = ended
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Until a drain has taken `allowed`, or everything has to stop at once.
+async fn out_of_time(mut life: watch::Receiver<Life>, allowed: Duration) {
+    loop {
+        let now = *life.borrow_and_update();
+        let changed = match now {
+            Life::Serving => life.changed().await,
+            Life::Draining(since) => {
+                let end = tokio::time::sleep_until((since + allowed).into());
+                tokio::select! {
+                    changed = life.changed() => changed,
+                    () = end => return,
+                }
+            }
+            Life::Stopped => return,
+        };
+        if changed.is_err() {
+            // The handle is gone without a word.
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_the_background_is_not_outlived() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .unwrap();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                let mut background = JoinSet::new();
+                background.spawn_local(async {});
+                background.spawn_local(async { panic!("brought in by the test") });
+                no_panic(&mut background).await;
+            });
+        }));
+        assert!(outcome.is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! Connections to the backend: kept, let go, and never trusted too far.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use omni_jev_frontend::{Backend, Config, Endpoint};
+
+use crate::support::*;
+
+#[test]
+fn a_connection_is_used_again_by_any_client() {
+    let backend = RawBackend::answering(OK);
+    let fixture = before(&backend);
+    let mut client = fixture.connect();
+    for _ in 0..5 {
+        client.send(post("/", "x"));
+        assert_eq!(client.reply().status, 200);
+    }
+    assert_eq!(fixture.ask(get("/", "")).status, 200);
+    assert_eq!(backend.connections(), 1);
+}
+
+#[test]
+fn an_idle_connection_is_let_go_before_the_backend_would() {
+    let (closed, noticed) = std::sync::mpsc::channel();
+    let backend = RawBackend::start(move |mut talk, _| {
+        talk.request();
+        talk.say(OK);
+        talk.wait_for_close();
+        let _ = closed.send(());
+    });
+    let config = Config {
+        pool_idle: Duration::from_millis(100),
+        ..config()
+    };
+    let fixture = start(config, backend.ready());
+    assert_eq!(fixture.ask(get("/", "")).status, 200);
+    noticed.recv_timeout(PATIENCE).expect("it was closed");
+}
+
+#[test]
+fn a_request_that_died_on_a_kept_connection_is_sent_once_more() {
+    // Each connection answers once, and closes on reading a second request.
+    let backend = RawBackend::start(|mut talk, _| {
+        talk.request();
+        talk.say(OK);
+        talk.request();
+    });
+    let fixture = before(&backend);
+    assert_eq!(fixture.ask(post("/", "one")).status, 200);
+    assert_eq!(fixture.ask(post("/", "two")).status, 200);
+    let bodies: Vec<_> = backend.seen().iter().map(|r| r.body.clone()).collect();
+    assert_eq!(bodies, [&b"one"[..], b"two", b"two"]);
+}
+
+#[test]
+fn a_request_is_never_sent_a_third_time() {
+    let backend = RawBackend::start(|mut talk, number| {
+        talk.request();
+        if number == 0 {
+            talk.say(OK);
+            talk.request();
+        }
+    });
+    let fixture = before(&backend);
+    assert_eq!(fixture.ask(post("/", "one")).status, 200);
+    fixture
+        .ask(post("/", "two"))
+        .own_error(502, "backend_error");
+    assert_eq!(backend.seen().len(), 3);
+}
+
+#[test]
+fn a_request_on_a_new_connection_is_never_sent_again() {
+    let backend = RawBackend::start(|mut talk, _| {
+        talk.request();
+    });
+    let fixture = before(&backend);
+    fixture.ask(post("/", "x")).own_error(502, "backend_error");
+    assert_eq!(backend.seen().len(), 1);
+}
+
+#[test]
+fn a_request_whose_answer_had_begun_is_never_sent_again() {
+    let backend = RawBackend::start(|mut talk, _| {
+        talk.request();
+        talk.say(OK);
+        talk.request();
+        talk.say("H");
+    });
+    let fixture = before(&backend);
+    assert_eq!(fixture.ask(post("/", "one")).status, 200);
+    fixture
+        .ask(post("/", "two"))
+        .own_error(502, "backend_error");
+    assert_eq!(backend.seen().len(), 2);
+}
+
+#[test]
+fn a_connection_that_the_backend_closed_while_idle_is_not_used() {
+    let backend = RawBackend::answering_once(OK);
+    let fixture = before(&backend);
+    for _ in 0..20 {
+        assert_eq!(fixture.ask(post("/", "x")).status, 200);
+    }
+    assert_eq!(backend.seen().len(), 20, "none was sent twice");
+}
+
+#[test]
+fn a_backend_that_refuses_is_502() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint: Endpoint = format!("http://{}", listener.local_addr().unwrap())
+        .parse()
+        .unwrap();
+    drop(listener);
+    let fixture = start(config(), Backend::ready(endpoint, 1));
+    fixture.ask(post("/", "x")).own_error(502, "backend_error");
+}
+
+#[test]
+fn a_backend_that_dies_with_a_request_in_flight_is_502_within_a_second() {
+    let backend = RawBackend::start(|mut talk, _| {
+        talk.request();
+        // Gone, as a killed process is.
+    });
+    let fixture = before(&backend);
+    let begun = Instant::now();
+    fixture.ask(post("/", "x")).own_error(502, "backend_error");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn another_generation_gets_new_connections() {
+    let backend = RawBackend::answering(OK);
+    let fixture = before(&backend);
+    assert_eq!(fixture.ask(get("/", "")).status, 200);
+    let endpoint: Endpoint = backend.url("").parse().unwrap();
+    fixture
+        .state
+        .send_replace(Backend::ready(endpoint.clone(), 2));
+    eventually("a connection of its own", || {
+        assert_eq!(fixture.ask(get("/", "")).status, 200);
+        backend.connections() == 2
+    });
+}
+
+#[test]
+fn while_there_is_no_backend_the_answer_is_503_with_its_message() {
+    let fixture = start(
+        config(),
+        Backend::unavailable("The worker is loading.", Duration::from_millis(2500)),
+    );
+    let mut client = fixture.connect();
+    for _ in 0..2 {
+        client.send(post("/v1/systemone", "{}"));
+        let reply = client.reply();
+        assert_eq!(
+            reply.own_error(503, "service_unavailable"),
+            "The worker is loading."
+        );
+        assert_eq!(reply.values("retry-after"), ["3"]);
+    }
+    let backend = RawBackend::answering(OK);
+    fixture.state.send_replace(backend.ready());
+    eventually("it is forwarded again", || {
+        client.send(post("/", "{}"));
+        client.reply().status == 200
+    });
+}
+
+#[test]
+fn every_address_of_localhost_is_tried() {
+    let backend = RawBackend::answering(OK);
+    let endpoint = format!("http://localhost:{}", backend.address.port());
+    let fixture = start(config(), Backend::ready(endpoint.parse().unwrap(), 1));
+    assert_eq!(fixture.ask(get("/", "")).status, 200);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_unix_socket_is_a_backend_too() {
+    use std::io::Read as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            while matches!(stream.read(&mut request), Ok(1..)) {
+                stream.write_all(OK.as_bytes()).unwrap();
+            }
+        }
+    });
+    let fixture = start(config(), Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    for _ in 0..2 {
+        assert_eq!(fixture.ask(get("/", "")).text(), "hi");
+    }
+}
+
+mod tls {
+    use super::*;
+    use rcgen::generate_simple_self_signed;
+    use std::path::PathBuf;
+
+    /// A server of TLS on one thread, its certificate's file and the port.
+    fn serve(folder: &std::path::Path, name: &str) -> (PathBuf, u16) {
+        let made = generate_simple_self_signed([name.to_owned()]).unwrap();
+        let file = folder.join("roots.pem");
+        std::fs::write(&file, made.cert.pem()).unwrap();
+        let key = tokio_rustls::rustls::pki_types::PrivateKeyDer::try_from(
+            made.signing_key.serialize_der(),
+        )
+        .unwrap();
+        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        let config = tokio_rustls::rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let config = Arc::new(config);
+            for mut socket in listener.incoming().flatten() {
+                let session = tokio_rustls::rustls::ServerConnection::new(Arc::clone(&config));
+                let mut session = session.unwrap();
+                let mut stream = tokio_rustls::rustls::Stream::new(&mut session, &mut socket);
+                let mut request = [0; 4096];
+                while matches!(std::io::Read::read(&mut stream, &mut request), Ok(1..)) {
+                    stream.write_all(OK.as_bytes()).unwrap();
+                }
+            }
+        });
+        (file, port)
+    }
+
+    fn fixture(roots: PathBuf, port: u16) -> Fixture {
+        let config = Config {
+            backend_roots: Some(roots),
+            ..config()
+        };
+        let endpoint = format!("https://localhost:{port}").parse().unwrap();
+        start(config, Backend::ready(endpoint, 1))
+    }
+
+    #[test]
+    fn a_backend_behind_tls_is_reached_and_its_connection_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (roots, port) = serve(folder.path(), "localhost");
+        let fixture = fixture(roots, port);
+        for _ in 0..2 {
+            assert_eq!(fixture.ask(post("/", "x")).text(), "hi");
+        }
+    }
+
+    #[test]
+    fn a_backend_with_anothers_certificate_is_not_spoken_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (roots, port) = serve(folder.path(), "elsewhere.example");
+        fixture(roots, port)
+            .ask(post("/", "x"))
+            .own_error(502, "backend_error");
+    }
+
+    #[test]
+    fn roots_that_cannot_be_read_stop_the_start() {
+        let (_state, seen) =
+            tokio::sync::watch::channel(Backend::ready("https://localhost:1".parse().unwrap(), 1));
+        let config = Config {
+            backend_roots: Some("/nonexistent/roots.pem".into()),
+            ..config()
+        };
+        let started = omni_jev_frontend::Frontend::start(
+            config,
+            seen,
+            omni_jev_frontend::Registry::default(),
+        );
+        let error = started.unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/roots.pem"), "{error}");
+    }
+}
+
+#[test]
+fn many_clients_at_once_each_get_their_own_answer() {
+    let backend = RawBackend::start(|mut talk, _| {
+        while let Some(request) = talk.request() {
+            let body = request.body;
+            talk.say(format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            ));
+            talk.say(body);
+        }
+    });
+    let config = Config {
+        threads: 3,
+        ..config()
+    };
+    let fixture = start(config, backend.ready());
+    let wrong = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for client_number in 0..24 {
+            let (fixture, wrong) = (&fixture, &wrong);
+            scope.spawn(move || {
+                let mut client = fixture.connect();
+                for n in 0..40 {
+                    let body = format!("{client_number}/{n}").repeat(1 + n * 7);
+                    client.send(post("/", &body));
+                    if client.reply().text() != body {
+                        wrong.store(true, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    assert!(!wrong.load(Ordering::SeqCst));
+    assert!(backend.connections() <= 24, "{}", backend.connections());
+}

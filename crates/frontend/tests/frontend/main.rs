@@ -1,0 +1,13 @@
+//! The frontend between real sockets: raw bytes in, raw bytes out.
+
+// A test that cannot go on says so by ending.
+#![allow(clippy::unwrap_used)]
+
+mod admin;
+mod connections;
+mod drain;
+mod limits;
+mod losses;
+mod requests;
+mod responses;
+mod support;

@@ -1,0 +1,190 @@
+//! The side of the control socket that asks: finds it, asks once, prints the answer.
+
+// What is printed is what the person at the terminal asked for.
+#![allow(clippy::print_stdout)]
+
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use omni_jev_supervisor::PrivateFolder;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::net::UnixStream;
+
+use super::report::{LogLine, Refusal, WorkerReport};
+use super::{Command, One, SOCKET, Target, WorkerCommand};
+use crate::exit;
+
+/// A supervisor that lives answers at once.
+const LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Error)]
+enum AskError {
+    #[error(
+        "no omni-jev of this user runs here (looked for its control socket in XDG_RUNTIME_DIR, TMPDIR and /tmp; \
+         run this as the user, and with the XDG_RUNTIME_DIR, that it runs with)"
+    )]
+    NotRunning,
+    #[error("no omni-jev with the process id {0} runs here")]
+    NoSuchProcess(u32),
+    #[error("several omni-jev run here: choose one with --pid ({0})")]
+    Several(String),
+    #[error("there are several workers: name one of {0}")]
+    Unnamed(String),
+    #[error("there is no worker called {0}")]
+    NoSuchWorker(String),
+    #[error("{0}")]
+    Refused(String),
+    #[error("omni-jev does not answer: {0}")]
+    Broken(String),
+}
+
+/// Does what the command says, and prints what came of it.
+pub(crate) fn run(command: &Command) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::unavailable(&format!("cannot start an event loop: {error}")),
+    };
+    let Command::Worker(command) = command;
+    match runtime.block_on(perform(command)) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error @ (AskError::Several(_) | AskError::Unnamed(_) | AskError::NoSuchWorker(_))) => {
+            exit::usage(&error.to_string())
+        }
+        Err(error) => exit::unavailable(&error.to_string()),
+    }
+}
+
+async fn perform(command: &WorkerCommand) -> Result<String, AskError> {
+    match command {
+        WorkerCommand::Status { name, json, target } => {
+            let socket = find(target)?;
+            let mut workers: Vec<WorkerReport> = ask(&socket, Method::GET, "/workers").await?;
+            if let Some(name) = name {
+                workers.retain(|worker| worker.name == *name);
+                if workers.is_empty() {
+                    return Err(AskError::NoSuchWorker(name.clone()));
+                }
+            }
+            Ok(if *json {
+                pretty(&workers)
+            } else {
+                table::workers(&workers)
+            })
+        }
+        WorkerCommand::Restart { one } => change(one, "restart").await,
+        WorkerCommand::Stop { one } => change(one, "stop").await,
+        WorkerCommand::Logs { lines, json, one } => {
+            let socket = find(&one.target)?;
+            let name = name_of(&socket, one).await?;
+            let path = format!("/workers/{name}/logs/{lines}");
+            let lines: Vec<LogLine> = ask(&socket, Method::GET, &path).await?;
+            Ok(lines
+                .iter()
+                .map(|line| {
+                    if *json {
+                        serde_json::to_string(line).unwrap_or_default() + "\n"
+                    } else {
+                        table::log_line(line)
+                    }
+                })
+                .collect())
+        }
+    }
+}
+
+async fn change(one: &One, what: &str) -> Result<String, AskError> {
+    let socket = find(&one.target)?;
+    let name = name_of(&socket, one).await?;
+    let path = format!("/workers/{name}/{what}");
+    let worker: WorkerReport = ask(&socket, Method::POST, &path).await?;
+    Ok(format!("{}: {}\n", worker.name, worker.message))
+}
+
+/// The control socket of the omni-jev that is meant.
+fn find(target: &Target) -> Result<PathBuf, AskError> {
+    let mut found: Vec<(u32, PathBuf)> = PrivateFolder::find(None)
+        .into_iter()
+        .map(|(pid, folder)| (pid, folder.join(SOCKET)))
+        .filter(|(_, socket)| socket.exists())
+        .collect();
+    if let Some(pid) = target.pid {
+        found.retain(|(owner, _)| *owner == pid);
+    }
+    match (found.pop(), target.pid) {
+        (Some((_, socket)), _) if found.is_empty() => Ok(socket),
+        (Some((last, _)), _) => {
+            let mut pids: Vec<String> = found.iter().map(|(pid, _)| pid.to_string()).collect();
+            pids.push(last.to_string());
+            Err(AskError::Several(pids.join(", ")))
+        }
+        (None, Some(pid)) => Err(AskError::NoSuchProcess(pid)),
+        (None, None) => Err(AskError::NotRunning),
+    }
+}
+
+/// The worker that is meant: the only one where none is named.
+async fn name_of(socket: &PathBuf, one: &One) -> Result<String, AskError> {
+    let workers: Vec<WorkerReport> = ask(socket, Method::GET, "/workers").await?;
+    let names: Vec<String> = workers.into_iter().map(|worker| worker.name).collect();
+    match (&one.name, names.as_slice()) {
+        (Some(name), names) if names.contains(name) => Ok(name.clone()),
+        (Some(name), _) => Err(AskError::NoSuchWorker(name.clone())),
+        (None, [only]) => Ok(only.clone()),
+        (None, names) => Err(AskError::Unnamed(names.join(", "))),
+    }
+}
+
+async fn ask<T: DeserializeOwned>(
+    socket: &PathBuf,
+    method: Method,
+    path: &str,
+) -> Result<T, AskError> {
+    let broken = |error: &dyn std::fmt::Display| AskError::Broken(error.to_string());
+    let (status, body) = tokio::time::timeout(LIMIT, exchange(socket, method, path))
+        .await
+        .map_err(|_| broken(&format!("nothing came within {} s", LIMIT.as_secs())))?
+        .map_err(|error| broken(&error))?;
+    if status.is_success() {
+        return serde_json::from_slice(&body).map_err(|error| broken(&error));
+    }
+    let refusal: Refusal = serde_json::from_slice(&body).map_err(|error| broken(&error))?;
+    Err(AskError::Refused(refusal.error))
+}
+
+async fn exchange(
+    socket: &PathBuf,
+    method: Method,
+    path: &str,
+) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error>> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::HOST, "control")
+        .body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    Ok((status, response.into_body().collect().await?.to_bytes()))
+}
+
+fn pretty(workers: &[WorkerReport]) -> String {
+    // These types have nothing that cannot be written.
+    serde_json::to_string_pretty(workers).unwrap_or_default() + "\n"
+}

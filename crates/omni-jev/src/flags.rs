@@ -1,0 +1,105 @@
+//! The command line. Each flag is a setting and wins over its other sources; what follows `--` is the worker's.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser};
+
+use crate::control::Command;
+use serde::Serialize;
+
+/// Serves Laya behind the Jev API: forwards `/v1/systemone` unchanged and keeps the worker alive that answers it.
+///
+/// Every flag is also a setting of omni-jev.toml (`backend_timeout = "60s"`) and an environment variable
+/// (`OMNI_JEV_BACKEND_TIMEOUT=60s`). A flag wins over the variable, the variable over the file.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+pub(crate) struct Flags {
+    /// The settings file [default: omni-jev.toml here, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) settings: SettingFlags,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    /// The worker's own flags, after `--`: `omni-jev -- --model english --device mps`
+    #[arg(last = true, value_name = "WORKER FLAGS")]
+    pub(crate) for_worker: Vec<String>,
+}
+
+/// The settings as flags: text, read by the same code as the file and the environment.
+#[derive(Args, Debug, Default, Serialize)]
+pub(crate) struct SettingFlags {
+    /// Where the frontend listens; port 0 takes a free one and prints it [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bind: Option<String>,
+
+    /// Forward there and start no worker: `http://host:port[/prefix]`, `https://…` or `unix:/path`
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backend_url: Option<String>,
+
+    /// From a request's dispatch to its answer's last byte, then 504 [default: 60s]
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backend_timeout: Option<String>,
+
+    /// Where `/livez`, `/readyz` and `/metrics` are, or `off` [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin_bind: Option<String>,
+
+    /// The largest request body, then 413 [default: 8MiB]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_request_bytes: Option<String>,
+
+    /// The largest answer, then 502 [default: 16MiB]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_response_bytes: Option<String>,
+
+    /// Requests forwarded at a time, then 503 [default: 512]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_in_flight: Option<u32>,
+
+    /// Client connections at a time, then accepting waits [default: 4096]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_connections: Option<u32>,
+
+    /// How long a stop waits for what is in flight [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drain_timeout: Option<String>,
+
+    /// What is logged: error, warn, info, debug, trace, or directives by target [default: info]
+    #[arg(long, value_name = "FILTER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+
+    /// `text` or `json` [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_format: Option<String>,
+
+    /// The worker's Python interpreter [default: .venv/bin/python]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker_python: Option<String>,
+
+    /// Bring a worker that lost its device back to it, by a restart if it must be [default: true]
+    #[arg(
+        long = "recover-device",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker_recover_device: Option<bool>,
+}

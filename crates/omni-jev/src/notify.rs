@@ -1,0 +1,98 @@
+//! What systemd is told (`sd_notify(3)`), where the service is of `Type=notify`: one datagram for each change, to the
+//! socket that `NOTIFY_SOCKET` names. Without that variable nothing is sent.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+
+use omni_jev_supervisor::WorkerStatus;
+use tokio::sync::watch;
+
+/// How much more time a start that makes progress asks for, in microseconds: as long as a worker may be without any.
+const MORE_TIME: u64 = 600_000_000;
+
+/// Clones send to the same socket.
+#[derive(Debug, Clone)]
+pub(crate) struct Notifier(Option<Arc<Socket>>);
+
+#[derive(Debug)]
+struct Socket {
+    from: UnixDatagram,
+    to: SocketAddr,
+}
+
+impl Notifier {
+    /// To the socket that the environment names. One that cannot be used is said in the log and then left alone: a
+    /// service that works is worth more than a manager that knows it.
+    pub(crate) fn from_environment() -> Self {
+        let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+            return Self(None);
+        };
+        let socket = address(&name).and_then(|to| Ok((UnixDatagram::unbound()?, to)));
+        match socket {
+            Ok((from, to)) => Self(Some(Arc::new(Socket { from, to }))),
+            Err(error) => {
+                tracing::warn!(%error, "NOTIFY_SOCKET cannot be used: the service manager is told nothing");
+                Self(None)
+            }
+        }
+    }
+
+    /// The service can be used.
+    pub(crate) fn ready(&self) {
+        self.send("READY=1\nSTATUS=ready");
+    }
+
+    /// The service ends.
+    pub(crate) fn stopping(&self) {
+        self.send("STOPPING=1\nSTATUS=finishing what is in flight");
+    }
+
+    /// Tells each change of the worker's status, and the first time that it is ready.
+    pub(crate) async fn follow(self, mut status: watch::Receiver<WorkerStatus>) {
+        if self.0.is_none() {
+            return;
+        }
+        let (mut ready, mut last) = (false, String::new());
+        loop {
+            let (serving, message) = {
+                let now = status.borrow_and_update();
+                (now.state.is_serving(), now.message.clone())
+            };
+            if message != last {
+                let start = match (ready, serving) {
+                    (false, true) => "READY=1\n".to_owned(),
+                    (false, false) => format!("EXTEND_TIMEOUT_USEC={MORE_TIME}\n"),
+                    (true, _) => String::new(),
+                };
+                ready |= serving;
+                self.send(&format!("{start}STATUS={message}"));
+                last = message;
+            }
+            if status.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn send(&self, text: &str) {
+        if let Some(socket) = &self.0
+            && let Err(error) = socket.from.send_to_addr(text.as_bytes(), &socket.to)
+        {
+            tracing::warn!(%error, "the service manager cannot be told of a change");
+        }
+    }
+}
+
+/// A path, or after an `@` a name of Linux's own namespace for sockets.
+fn address(name: &OsString) -> std::io::Result<SocketAddr> {
+    #[cfg(target_os = "linux")]
+    if let Some(abstract_name) = name.as_bytes().strip_prefix(b"@") {
+        use std::os::linux::net::SocketAddrExt as _;
+        return SocketAddr::from_abstract_name(abstract_name);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = name.as_bytes();
+    SocketAddr::from_pathname(name)
+}

@@ -1,0 +1,215 @@
+//! The life of the process: listen, start the worker, wait for an end, and end well.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use omni_jev_frontend::{Backend, Config, Frontend, Registry};
+use omni_jev_supervisor::{Failure, FailureKind, Outcome, WorkerSpec};
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use crate::control::server::Server;
+use crate::notify::Notifier;
+use crate::python::PythonError;
+use crate::settings::{AdminBind, Settings, Worker};
+use crate::stop_signal::StopSignals;
+use crate::team::Team;
+use crate::{announce, exit, python, worker};
+
+/// The worker's own server keeps idle connections for 75 s; a backend of somebody else's may close them after 5 s.
+const WORKER_POOL_IDLE: Duration = Duration::from_mins(1);
+
+/// A worker's end is known within milliseconds, and its last words within 300 of them.
+const LOSS_GRACE: Duration = Duration::from_millis(600);
+
+/// Serves until a signal asks for an end or the worker cannot go on.
+pub(crate) async fn run(settings: Settings) -> ExitCode {
+    let mut signals = match StopSignals::listen() {
+        Ok(signals) => signals,
+        Err(error) => return exit::unavailable(&format!("cannot listen for signals: {error}")),
+    };
+    if let Err(error) = omni_jev_supervisor::reap_orphans() {
+        return exit::unavailable(&format!("cannot start a thread: {error}"));
+    }
+    let notifier = Notifier::from_environment();
+    let specs = match &settings.backend_url {
+        Some(_) => None,
+        None => match specs(&settings) {
+            Ok(specs) => Some(specs),
+            Err(error) => return exit::configuration(&error.to_string()),
+        },
+    };
+    let first = match &settings.backend_url {
+        Some(endpoint) => Backend::ready(endpoint.clone(), 1),
+        None => worker::not_started(),
+    };
+    let (backend, seen) = watch::channel(first);
+    let frontend = match Frontend::start(config(&settings), seen, Registry::default()) {
+        Ok(frontend) => frontend,
+        Err(error) => return exit::unavailable(&error.to_string()),
+    };
+    log_listeners(&frontend);
+
+    let Some(specs) = specs else {
+        announce_backend(&settings);
+        notifier.ready();
+        let signal = signals.next().await;
+        info!(signal, "stopping; another signal ends it at once");
+        return end(frontend, None, &mut signals, &notifier, None).await;
+    };
+    let team = match Team::start(specs) {
+        Ok(team) => Arc::new(team),
+        Err(error) => return exit::unavailable(&error.to_string()),
+    };
+    let control = match Server::open(Arc::clone(&team)) {
+        Ok(control) => control,
+        Err(error) => return exit::unavailable(&error.to_string()),
+    };
+    let (first, requests) = (team.first(), frontend.requests());
+    tokio::spawn(worker::forward_status(
+        first.status(),
+        backend,
+        requests.clone(),
+    ));
+    tokio::spawn(worker::report_load(first.clone(), requests));
+    tokio::spawn(notifier.clone().follow(first.status()));
+    let failure = until_an_end(&settings, &frontend, &team, &mut signals).await;
+    let code = end(frontend, Some(&team), &mut signals, &notifier, failure).await;
+    // Asked to the end: a stop that takes long is one to look into.
+    drop(control);
+    code
+}
+
+/// Every worker's program and patience.
+fn specs(settings: &Settings) -> Result<Vec<WorkerSpec>, PythonError> {
+    let spec = |worker: &Worker| {
+        let python = python::find(worker.python.as_deref())?;
+        Ok(worker::spec(worker, settings.backend_timeout.0, python))
+    };
+    settings.workers().iter().map(spec).collect()
+}
+
+fn config(settings: &Settings) -> Config {
+    let mut config = Config {
+        bind: settings.bind.0,
+        admin_bind: match settings.admin_bind {
+            AdminBind::Off => None,
+            AdminBind::At(address) => Some(address.0),
+        },
+        backend_timeout: settings.backend_timeout.0,
+        max_request_bytes: settings.max_request_bytes.bytes(),
+        max_response_bytes: settings.max_response_bytes.bytes(),
+        max_in_flight: settings.max_in_flight,
+        max_connections: settings.max_connections,
+        drain_timeout: settings.drain_timeout.0,
+        ..Config::default()
+    };
+    if settings.backend_url.is_none() {
+        config.pool_idle = WORKER_POOL_IDLE;
+        config.loss_grace = LOSS_GRACE;
+    }
+    config
+}
+
+fn log_listeners(frontend: &Frontend) {
+    info!(listener = "frontend", address = %frontend.address(), "listening");
+    if let Some(address) = frontend.admin_address() {
+        info!(listener = "admin", %address, "listening");
+    }
+}
+
+fn announce_backend(settings: &Settings) {
+    if let Some(endpoint) = &settings.backend_url {
+        info!(backend = %endpoint, "forwarding to a backend that is not supervised");
+    }
+}
+
+/// Waits for a signal (nothing is returned) or for the worker's failure, and announces readiness meanwhile.
+async fn until_an_end(
+    settings: &Settings,
+    frontend: &Frontend,
+    team: &Team,
+    signals: &mut StopSignals,
+) -> Option<Failure> {
+    let worker = team.first();
+    let mut status = worker.status();
+    let announced = async {
+        if status.wait_for(|now| now.state.is_serving()).await.is_ok() {
+            info!(address = %frontend.address(), "ready");
+            announce::ready(settings, frontend.address());
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        signal = signals.next() => {
+            info!(signal, "stopping; another signal ends it at once");
+            None
+        }
+        outcome = worker.outcome() => match outcome {
+            Outcome::Failed(failure) => Some(failure),
+            Outcome::Stopped { .. } => None,
+        },
+        () = announced => None,
+    }
+}
+
+/// Answers what is in flight, then stops the workers.
+async fn end(
+    mut frontend: Frontend,
+    team: Option<&Team>,
+    signals: &mut StopSignals,
+    notifier: &Notifier,
+    failure: Option<Failure>,
+) -> ExitCode {
+    notifier.stopping();
+    if let Some(failure) = &failure {
+        error!(reason = %failure, "the worker has failed for good");
+    }
+    frontend.drain();
+    let drained = tokio::select! {
+        drained = frontend.finished() => drained,
+        signal = signals.next() => {
+            warn!(signal, "ending now");
+            if let Some(team) = team {
+                team.kill();
+                team.gone().await;
+            }
+            return exit::failure("ended by a second signal before everything in flight was answered");
+        }
+    };
+    if let Some(team) = team {
+        stop(team, signals).await;
+    }
+    match (failure, drained) {
+        (Some(failure), _) => failed(&failure),
+        (None, Ok(drained)) if drained.abandoned == 0 => ExitCode::SUCCESS,
+        (None, Ok(drained)) => exit::failure(&format!(
+            "{} requests were not answered within OMNI_JEV_DRAIN_TIMEOUT",
+            drained.abandoned
+        )),
+        (None, Err(error)) => exit::failure(&error.to_string()),
+    }
+}
+
+async fn stop(team: &Team, signals: &mut StopSignals) {
+    team.stop();
+    tokio::select! {
+        () = team.gone() => {}
+        signal = signals.next() => {
+            warn!(signal, "killing the workers");
+            team.kill();
+            team.gone().await;
+        }
+    }
+}
+
+fn failed(failure: &Failure) -> ExitCode {
+    match (failure.kind, failure.exit_code) {
+        (FailureKind::Configuration, Some(code)) => exit::worker_refused(&failure.reason, code),
+        (FailureKind::Configuration | FailureKind::CannotRun, _) => {
+            exit::configuration(&failure.reason)
+        }
+        _ => exit::failure(&failure.reason),
+    }
+}

@@ -1,0 +1,112 @@
+//! What can be wrong with a setting, as one line that names it and where it was set.
+
+use figment::error::Kind;
+use figment::{Error, Figment, Metadata, Source};
+use thiserror::Error as ThisError;
+
+use super::sources::ENV_PREFIX;
+
+/// A setting that stops the start. It is shown as one line and never holds the setting's value.
+#[derive(Debug, ThisError, PartialEq, Eq)]
+pub(crate) enum SettingError {
+    /// A value that its setting cannot take.
+    #[error("{setting}: {reason}")]
+    Invalid { setting: String, reason: String },
+
+    /// No setting of this name exists.
+    #[error("{setting}: there is no such setting")]
+    Unknown { setting: String },
+
+    /// The file that `--config` names is not there.
+    #[error("--config {path}: there is no such file")]
+    MissingFile { path: String },
+
+    /// A file that is not TOML.
+    #[error("{path}: {reason}")]
+    BadFile { path: String, reason: String },
+
+    /// Two settings that do not go together.
+    #[error("{setting}: {reason}")]
+    Contradiction {
+        setting: &'static str,
+        reason: &'static str,
+    },
+}
+
+impl SettingError {
+    /// The first of figment's errors, without the value it holds.
+    pub(super) fn from_figment(figment: &Figment, error: Error) -> Self {
+        let Some(error) = error.into_iter().next() else {
+            return Self::Unknown {
+                setting: "a setting".to_owned(),
+            };
+        };
+        let key = written(&error.path);
+        match &error.kind {
+            Kind::UnknownField(field, _) if error.path.is_empty() => Self::Unknown {
+                setting: named(field, figment.find_metadata(field)),
+            },
+            Kind::UnknownField(field, _) => Self::Unknown {
+                setting: named(&format!("{key}.{field}"), error.metadata.as_ref()),
+            },
+            Kind::Message(reason) if key.is_empty() => Self::BadFile {
+                path: error
+                    .metadata
+                    .as_ref()
+                    .map_or_else(|| "the settings".to_owned(), place),
+                reason: reason.lines().next().unwrap_or("not TOML").to_owned(),
+            },
+            kind => Self::Invalid {
+                setting: named(&key, error.metadata.as_ref()),
+                reason: reason(kind),
+            },
+        }
+    }
+}
+
+/// A path as a person writes it: `worker[1].python`.
+fn written(path: &[String]) -> String {
+    let mut text = String::new();
+    for part in path {
+        if part.bytes().all(|byte| byte.is_ascii_digit()) {
+            text.extend(["[", part, "]"]);
+        } else {
+            if !text.is_empty() {
+                text.push('.');
+            }
+            text.push_str(part);
+        }
+    }
+    text
+}
+
+/// What was expected, and nothing of what was found.
+fn reason(kind: &Kind) -> String {
+    match kind {
+        Kind::Message(message) => message.clone(),
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
+            format!("it must be {expected}")
+        }
+        Kind::UnknownVariant(_, expected) => format!("it must be one of {}", expected.join(", ")),
+        _ => "it cannot be read".to_owned(),
+    }
+}
+
+/// The setting as it was written: variable, flag or key of a file.
+fn named(key: &str, metadata: Option<&Metadata>) -> String {
+    match metadata {
+        Some(metadata) if metadata.name.contains("environment") => {
+            format!("{ENV_PREFIX}{}", key.to_uppercase())
+        }
+        Some(metadata) if metadata.name == "flags" => format!("--{}", key.replace('_', "-")),
+        Some(metadata) => format!("{key} in {}", place(metadata)),
+        None => key.to_owned(),
+    }
+}
+
+fn place(metadata: &Metadata) -> String {
+    match &metadata.source {
+        Some(Source::File(path)) => path.display().to_string(),
+        _ => metadata.name.to_string(),
+    }
+}

@@ -1,0 +1,128 @@
+//! Between the supervisor and the frontend: how the worker is started, and what the frontend is told of it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use omni_jev_frontend::{Backend, Endpoint, Requests};
+use omni_jev_supervisor::{Handle, ProbePolicy, WorkerSpec, WorkerStatus};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::settings::Worker;
+
+/// Told to clients when nobody knows how long it will take.
+const UNKNOWN_WAIT: Duration = Duration::from_secs(5);
+
+/// How often the requests at the worker are counted for the supervisor.
+const COUNT_EVERY: Duration = Duration::from_millis(200);
+
+/// How often a waiting client's `Retry-After` is brought up to date.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// `python -m omni_jev_worker` with the flags and the patience that the settings ask for.
+pub(crate) fn spec(worker: &Worker, backend_timeout: Duration, python: PathBuf) -> WorkerSpec {
+    let mut spec = WorkerSpec::new(&worker.name, python);
+    spec.args = ["-m", "omni_jev_worker"].map(OsString::from).to_vec();
+    spec.args.extend(worker.args.0.iter().map(OsString::from));
+    let policy = &mut spec.policy;
+    policy.start_deadline = worker.start_deadline;
+    policy.stop_grace = worker.stop_grace;
+    policy.restart.window = worker.restart_window;
+    policy.restart.max_failures = u32::try_from(worker.max_failures).unwrap_or(u32::MAX);
+    policy.restart.max_delay = worker.max_restart_delay;
+    policy.probe = ProbePolicy::finding_hangs_within(worker.hang_timeout);
+    policy.oldest_request_limit = backend_timeout.saturating_add(worker.hang_timeout);
+    policy.leave_limit = backend_timeout;
+    policy.max_memory = worker.max_rss;
+    policy.recover_device = worker.recover_device;
+    spec
+}
+
+/// Before the supervisor has said anything.
+pub(crate) fn not_started() -> Backend {
+    Backend::unavailable("the worker is starting", UNKNOWN_WAIT)
+}
+
+/// Tells the supervisor of the requests at its worker, as long as there is a frontend.
+pub(crate) async fn report_load(worker: Handle, requests: Requests) {
+    let status = worker.status();
+    let mut last = None;
+    loop {
+        let generation = status.borrow().generation;
+        let load = requests.load(generation);
+        // Nothing new is worth telling only while something waits: its age grows.
+        if last != Some((generation, load)) {
+            last = Some((generation, load));
+            let load = omni_jev_supervisor::Load {
+                in_flight: load.in_flight,
+                unanswered_for: load.unanswered_for,
+            };
+            worker.report_load(generation, load);
+        }
+        tokio::time::sleep(COUNT_EVERY).await;
+    }
+}
+
+/// Tells the frontend of every change of the worker's status, until the supervisor is gone.
+pub(crate) async fn forward_status(
+    mut status: watch::Receiver<WorkerStatus>,
+    backend: watch::Sender<Backend>,
+    requests: Requests,
+) {
+    loop {
+        let now = {
+            let status = status.borrow_and_update();
+            if let Some(last) = &status.last_exit {
+                requests.lost(last.generation, last.summary.as_str());
+            }
+            seen_by_frontend(&status)
+        };
+        let ready = now.is_ready();
+        backend.send_if_modified(|last| {
+            let changed = *last != now;
+            *last = now;
+            changed
+        });
+        let refresh = async {
+            if ready {
+                std::future::pending::<()>().await;
+            } else {
+                tokio::time::sleep(REFRESH).await;
+            }
+        };
+        tokio::select! {
+            changed = status.changed() => if changed.is_err() { return },
+            () = refresh => {}
+        }
+    }
+}
+
+/// The part of the worker's status that matters to requests.
+fn seen_by_frontend(status: &WorkerStatus) -> Backend {
+    let detail = json!({
+        "worker": status.name,
+        "state": status.state.name(),
+        "phase": status.phase.map(omni_jev_supervisor::Phase::name),
+        "restarts": status.restarts,
+    });
+    let socket = status
+        .socket
+        .as_ref()
+        .filter(|_| status.state.is_serving())
+        .and_then(|path| Endpoint::unix(path).ok());
+    match socket {
+        Some(endpoint) => Backend::Ready {
+            endpoint,
+            generation: status.generation,
+            detail,
+        },
+        None => Backend::Unavailable {
+            message: status.message.clone(),
+            retry_after: status
+                .estimated_wait(Instant::now())
+                .unwrap_or(UNKNOWN_WAIT),
+            detail,
+        },
+    }
+}

@@ -1,0 +1,91 @@
+//! The task runner: `cargo xtask serve`, `cargo xtask test`, `cargo xtask setup`, `cargo xtask bench`.
+//!
+//! Each command first makes the Python environment (`.venv` at the root of the repository), so that
+//! none of them needs anything prepared beyond Rust and Python. A benchmark says what else it needs.
+
+mod bench;
+mod check;
+mod python;
+mod serve;
+mod soak;
+mod step;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+use crate::python::Requirements;
+
+/// Set up, run and check omni-jev.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Set up, build in release and start the frontend with its worker on the demo checkpoint.
+    Serve {
+        /// The worker's own flags, after `--`: `cargo xtask serve -- --model english --device mps`
+        #[arg(last = true)]
+        worker_flags: Vec<OsString>,
+    },
+    /// Set up and run every check: format, lints, types, unit tests and the tests across processes.
+    Test(check::Options),
+    /// Make or refresh `.venv` with the locked Python packages, and nothing else.
+    Setup {
+        /// Also install what the checks need.
+        #[arg(long)]
+        dev: bool,
+    },
+    /// Half an hour of random faults under load, and an account of every request.
+    Soak(soak::Options),
+    /// Measure, on a machine that does nothing else meanwhile.
+    #[command(subcommand)]
+    Bench(bench::Bench),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            step::say_error(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let root = repository_root()?;
+    match cli.task {
+        Task::Serve { worker_flags } => serve::run(&root, &worker_flags),
+        Task::Test(options) => check::run(&root, &options),
+        Task::Setup { dev } => {
+            let requirements = if dev {
+                Requirements::Dev
+            } else {
+                Requirements::Runtime
+            };
+            python::set_up(&root, requirements)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Soak(options) => soak::run(&root, &options),
+        Task::Bench(bench) => bench::run(&root, &bench),
+    }
+}
+
+/// The folder of the workspace's `Cargo.toml`, two above this crate's.
+fn repository_root() -> anyhow::Result<PathBuf> {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest
+        .ancestors()
+        .nth(2)
+        .map(PathBuf::from)
+        .with_context(|| format!("{} is not inside the repository", manifest.display()))
+}

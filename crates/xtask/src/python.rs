@@ -1,0 +1,268 @@
+//! The Python environment: one `.venv` at the root, with the versions that the lock files name.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use crate::step;
+
+/// The Python versions that the worker supports; the one most tried comes first.
+const MINORS: [u32; 3] = [12, 11, 13];
+
+/// Written last, so that a set-up which was interrupted is done again.
+const STAMP: &str = ".omni-jev-setup";
+
+/// Which lock file to install.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requirements {
+    /// What the worker runs with.
+    Runtime,
+    /// The same, and what the checks run with.
+    Dev,
+}
+
+impl Requirements {
+    fn lock(self) -> &'static str {
+        match self {
+            Self::Runtime => "worker-py/requirements.lock",
+            Self::Dev => "worker-py/requirements-dev.lock",
+        }
+    }
+}
+
+/// The environment's interpreter.
+pub(crate) fn interpreter(root: &Path) -> PathBuf {
+    root.join(".venv/bin/python")
+}
+
+/// The cargo that runs this program, in the repository's root.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root);
+    // Some build scripts watch these, and would run again each time cargo is called from here rather than by hand.
+    for (name, _) in std::env::vars_os() {
+        let watched = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        });
+        if watched {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
+}
+
+/// Makes `.venv` hold exactly the locked packages; does nothing when it already does.
+///
+/// # Errors
+///
+/// When there is no supported Python, or a package cannot be installed.
+pub(crate) fn set_up(root: &Path, requirements: Requirements) -> anyhow::Result<()> {
+    if is_current(root, requirements)? {
+        step::say("Python environment .venv is up to date");
+        return Ok(());
+    }
+    let uv = has_uv();
+    let stamp = root.join(".venv").join(STAMP);
+    forget(&stamp)?;
+    if !works(&interpreter(root)) {
+        make(root, uv)?;
+    }
+    step::say(&format!(
+        "Installing the locked Python packages of {} (the first time this downloads PyTorch: minutes)",
+        requirements.lock()
+    ));
+    install(root, uv, requirements)?;
+    fs::write(&stamp, wanted(root, requirements)?)
+        .with_context(|| format!("cannot write {}", stamp.display()))
+}
+
+/// Whether the stamp says that a set-up with these lock files (or with more than them) has ended well.
+fn is_current(root: &Path, requirements: Requirements) -> anyhow::Result<bool> {
+    let stamp = match fs::read_to_string(root.join(".venv").join(STAMP)) {
+        Ok(stamp) => stamp,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).context("cannot read the stamp of .venv"),
+    };
+    let enough = stamp == wanted(root, requirements)? || stamp == wanted(root, Requirements::Dev)?;
+    Ok(enough && works(&interpreter(root)))
+}
+
+/// The stamp's text: all that decides what is installed, and where (a moved folder breaks a venv's scripts).
+fn wanted(root: &Path, requirements: Requirements) -> anyhow::Result<String> {
+    let mut text = format!("{}\n", root.display());
+    for file in [requirements.lock(), "worker-py/pyproject.toml"] {
+        let path = root.join(file);
+        text += &fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    Ok(text)
+}
+
+fn forget(stamp: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(stamp) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", stamp.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn make(root: &Path, uv: bool) -> anyhow::Result<()> {
+    let found = find_python();
+    let mut command = match (&found, uv) {
+        (Some(python), true) => {
+            let mut uv = Command::new("uv");
+            uv.args(["venv", "--clear", "--python"]).arg(python);
+            uv
+        }
+        // uv brings a Python of its own where the machine has none that fits.
+        (None, true) => {
+            let mut uv = Command::new("uv");
+            uv.args(["venv", "--clear", "--python", "3.12"]);
+            uv
+        }
+        (Some(python), false) => {
+            let mut venv = Command::new(python);
+            venv.args(["-m", "venv", "--clear"]);
+            venv
+        }
+        (None, false) => bail!(
+            "no Python 3.11, 3.12 or 3.13 on the PATH: install one, or uv, \
+             or name an interpreter in OMNI_JEV_SETUP_PYTHON"
+        ),
+    };
+    step::say("Making the Python environment .venv");
+    step::run(command.arg(".venv").current_dir(root)).context(
+        "cannot make .venv (on Debian and Ubuntu, Python's venv is a package of its own: python3-venv)",
+    )
+}
+
+fn install(root: &Path, uv: bool, requirements: Requirements) -> anyhow::Result<()> {
+    let python = interpreter(root);
+    let mut pip = if uv {
+        let mut uv = Command::new("uv");
+        uv.args(["pip", "install", "--python"]).arg(&python);
+        uv
+    } else {
+        let mut pip = Command::new(&python);
+        pip.args(["-m", "pip", "install", "--disable-pip-version-check"]);
+        pip
+    };
+    pip.current_dir(root);
+    step::run(pip.args(["--require-hashes", "-r", requirements.lock()]))?;
+    link_worker(root)
+}
+
+/// Makes the worker's sources importable through a path configuration file (Python's `site` module): an editable
+/// install would fetch a build backend that no lock file names.
+fn link_worker(root: &Path) -> anyhow::Result<()> {
+    let output = Command::new(interpreter(root))
+        .args([
+            "-c",
+            "import sysconfig; print(sysconfig.get_path('purelib'))",
+        ])
+        .output()
+        .context("cannot ask .venv for its packages' folder")?;
+    let folder = String::from_utf8(output.stdout).context("a folder that is no UTF-8")?;
+    let file = Path::new(folder.trim()).join("omni_jev_worker.pth");
+    let sources = root.join("worker-py/src");
+    fs::write(&file, format!("{}\n", sources.display()))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn has_uv() -> bool {
+    answers(Command::new("uv").arg("--version"))
+}
+
+/// The first supported interpreter: the one the environment names, then the usual names on the PATH.
+fn find_python() -> Option<PathBuf> {
+    let named = std::env::var_os("OMNI_JEV_SETUP_PYTHON").map(PathBuf::from);
+    let versioned = MINORS
+        .iter()
+        .map(|minor| PathBuf::from(format!("python3.{minor}")));
+    named
+        .into_iter()
+        .chain(versioned)
+        .chain([PathBuf::from("python3"), PathBuf::from("python")])
+        .find(|python| works(python))
+}
+
+/// Whether this interpreter starts and is a version that the worker supports.
+fn works(python: &Path) -> bool {
+    answers(Command::new(python).args([
+        "-c",
+        "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))",
+    ]))
+}
+
+fn answers(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository(lock: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("worker-py")).unwrap();
+        fs::create_dir_all(root.path().join(".venv/bin")).unwrap();
+        fs::write(root.path().join("worker-py/requirements.lock"), lock).unwrap();
+        fs::write(root.path().join("worker-py/requirements-dev.lock"), "dev").unwrap();
+        fs::write(root.path().join("worker-py/pyproject.toml"), "").unwrap();
+        let python = find_python().expect("these tests need a supported Python");
+        let path = Command::new(python)
+            .args(["-c", "import sys; print(sys.executable)"])
+            .output()
+            .unwrap()
+            .stdout;
+        let path = String::from_utf8(path).unwrap();
+        std::os::unix::fs::symlink(path.trim(), interpreter(root.path())).unwrap();
+        root
+    }
+
+    fn stamp(root: &Path, requirements: Requirements) {
+        let text = wanted(root, requirements).unwrap();
+        fs::write(root.join(".venv").join(STAMP), text).unwrap();
+    }
+
+    #[test]
+    fn a_stamped_environment_is_current_until_a_lock_file_changes() {
+        let root = repository("one");
+        assert!(!is_current(root.path(), Requirements::Runtime).unwrap());
+        stamp(root.path(), Requirements::Runtime);
+        assert!(is_current(root.path(), Requirements::Runtime).unwrap());
+        fs::write(root.path().join("worker-py/requirements.lock"), "two").unwrap();
+        assert!(!is_current(root.path(), Requirements::Runtime).unwrap());
+    }
+
+    #[test]
+    fn an_environment_for_the_checks_serves_the_runtime_too_but_not_the_reverse() {
+        let root = repository("one");
+        stamp(root.path(), Requirements::Dev);
+        assert!(is_current(root.path(), Requirements::Runtime).unwrap());
+        stamp(root.path(), Requirements::Runtime);
+        assert!(!is_current(root.path(), Requirements::Dev).unwrap());
+    }
+
+    #[test]
+    fn an_environment_whose_interpreter_is_gone_is_not_current() {
+        let root = repository("one");
+        stamp(root.path(), Requirements::Runtime);
+        fs::remove_file(interpreter(root.path())).unwrap();
+        assert!(!is_current(root.path(), Requirements::Runtime).unwrap());
+    }
+}

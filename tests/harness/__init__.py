@@ -1,0 +1,1 @@
+"""What the tests across the process border share: real processes, a client, small servers."""

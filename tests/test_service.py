@@ -1,0 +1,188 @@
+"""omni-jev under a service manager, as the first process of a container, and without a folder."""
+
+import os
+import plistlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness.clients import Clients
+from tests.harness.fakes import FakeWorker
+from tests.harness.logged_process import kill
+from tests.harness.omni_jev import ROOT, binary
+from tests.harness.process_table import Process
+
+SERVICE = ROOT / "recipe" / "service"
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="Linux has it, nobody else")
+
+
+class ServiceManager:
+    """A socket that plays systemd's (`sd_notify(3)`)."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(address.replace("@", "\0", 1))
+        self.socket.settimeout(20)
+        self.heard: list[dict[str, str]] = []
+
+    def wait_for(self, name: str) -> dict[str, str]:
+        """The first message with this assignment."""
+        while True:
+            text = self.socket.recv(65536).decode()
+            message = dict(line.split("=", 1) for line in text.splitlines())
+            self.heard.append(message)
+            if name in message:
+                return message
+
+
+@contextmanager
+def service_manager(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceManager]:
+    manager = ServiceManager(address)
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    with manager.socket:
+        yield manager
+
+
+@pytest.mark.parametrize(
+    "abstract", [False, pytest.param(True, marks=linux_only)], ids=["path", "abstract"]
+)
+def test_a_service_manager_is_told_when_it_is_ready_and_when_it_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, abstract: bool
+) -> None:
+    address = f"@omni-jev-test-{tmp_path.name}" if abstract else str(tmp_path / "notify")
+    with (
+        service_manager(address, monkeypatch) as manager,
+        FakeWorker(tmp_path, "none") as running,
+    ):
+        ready = manager.wait_for("READY")
+        assert ready == {"READY": "1", "STATUS": "the worker is ready"}
+        # Said when the first answer can be had, not before, and time was asked for until then.
+        assert running.decide({"state": "x"}).status == 200
+        starting = [message for message in manager.heard if "READY" not in message]
+        assert starting
+        assert all(int(message["EXTEND_TIMEOUT_USEC"]) > 0 for message in starting)
+        assert any("loading the checkpoint" in message["STATUS"] for message in starting) or any(
+            "starting its process" in message["STATUS"] for message in starting
+        )
+        kill(running.worker().pid)
+        assert "ended unexpectedly" in manager.wait_for("STATUS")["STATUS"]
+        running.process.send(signal.SIGTERM)
+        assert manager.wait_for("STOPPING")["STOPPING"] == "1"
+        assert running.process.wait_for_exit() == 0
+    assert sum("READY" in message for message in manager.heard) == 1
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_the_systemd_unit_is_valid(tmp_path: Path) -> None:
+    text = (SERVICE / "omni-jev.service").read_text()
+    # The programs and folders it names are those of a machine that has it installed.
+    unit = tmp_path / "omni-jev.service"
+    unit.write_text(text.replace("/opt/omni-jev/target/release/omni-jev", str(binary())))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False
+    )
+    ours = [line for line in checked.stderr.splitlines() if "omni-jev.service" in line]
+    assert (checked.returncode, ours) == (0, [])
+
+
+def test_the_launch_agent_is_a_property_list_with_what_launchd_reads() -> None:
+    agent = plistlib.loads((SERVICE / "org.omni-jev.plist").read_bytes())
+    assert agent["Label"] == "org.omni-jev"
+    assert agent["ProgramArguments"][0].endswith("/omni-jev")
+    assert agent["KeepAlive"] == {"SuccessfulExit": False}
+    # launchd kills after this; the drain and the worker's grace take 40 s at most.
+    assert agent["ExitTimeOut"] > 40
+
+
+def namespaces(*flags: str) -> list[str]:
+    """`unshare` with these flags, or a skip where this user may not."""
+    words = ["unshare", "--fork", "--kill-child", *flags]
+    allowed = shutil.which("unshare") and (
+        subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
+    )
+    if not allowed:
+        pytest.skip(f"{' '.join(words)} is not allowed here")
+    return words
+
+
+class InNamespace(FakeWorker):
+    """The binary started by a script that prepares its namespaces."""
+
+    def __init__(self, folder: Path, script: str, *vice: str, **settings: str) -> None:
+        program = folder / "in-namespace"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        super().__init__(folder, *vice, program=str(program), **settings)
+
+    def first_process(self) -> Process:
+        """The binary itself, seen from outside."""
+        name = binary().name
+        found = [p for p in self.processes() if Path(p.command.split()[0]).name == name]
+        assert len(found) == 1, self.processes()
+        return found[0]
+
+    def child_of(self, parent: int, command: str, seconds: float = 10) -> Process:
+        """Wait for the child whose command line holds this."""
+        deadline = time.monotonic() + seconds
+        while True:
+            children = [p for p in self.processes() if p.parent == parent and command in p.command]
+            if children:
+                return children[0]
+            assert time.monotonic() < deadline, self.processes()
+            time.sleep(0.02)
+
+
+@linux_only
+def test_as_the_first_process_of_a_container_it_reaps_orphans_and_stops(tmp_path: Path) -> None:
+    unshare = " ".join(namespaces("--pid", "--mount-proc"))
+    with InNamespace(tmp_path, f'exec {unshare} {binary()} "$@"', "orphan", "3") as running:
+        running.wait_until_ready()
+        first = running.first_process().pid
+        orphan = running.child_of(first, "sleep 3")
+        with Clients(running.address) as clients:
+            clients.wait_for(200, since=0)
+            kill(running.child_of(first, "omni_jev_worker").pid)
+            answered = clients.wait_for(200, since=time.monotonic() + 0.1)
+            assert answered.took < 5
+        # Nobody but the first process could wait for it, and it would stay as a zombie.
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{orphan.pid}").exists():
+            assert time.monotonic() < deadline, "nobody waits for the orphan"
+            time.sleep(0.02)
+        assert set(clients.statuses()) <= {200, 502, 503}
+        asked = time.monotonic()
+        os.kill(first, signal.SIGTERM)
+        assert running.process.wait_for_exit(20) == 0
+        assert time.monotonic() - asked < 5
+
+
+@linux_only
+def test_a_full_disk_for_the_sockets_ends_the_start_with_69_and_the_reason(tmp_path: Path) -> None:
+    unshare = " ".join(namespaces("--mount"))
+    # A file system without room for one more folder, where the sockets would go: all three places.
+    script = (
+        f"exec 9<{binary()}\n"
+        f"{unshare} sh -c '\n"
+        'for place in "$XDG_RUNTIME_DIR" /tmp; do\n'
+        "  mount -t tmpfs -o nr_inodes=1 full $place || exit 99\n"
+        "done\n"
+        'exec /proc/self/fd/9 "$@"\' omni-jev "$@"'
+    )
+    # The fake worker is in one of those places; none is ever started.
+    settings = {"WORKER_PYTHON": sys.executable}
+    with InNamespace(tmp_path, script, "none", **settings) as running:
+        code = running.process.wait_for_exit(20)
+        assert code == 69, running.process.log
+        (line,) = [e.text for e in running.process.events if e.text.startswith("omni-jev: ")]
+        assert "cannot make a private folder for the worker's socket" in line
+        assert "No space left on device" in line
+        assert running.processes() == []

@@ -1,0 +1,184 @@
+"""Wrong settings: one line that names the setting, exit 64, nothing started, no secret shown."""
+
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.client import assert_own_error
+from tests.harness.decisions import decision
+from tests.harness.omni_jev import OmniJev, binary
+from tests.harness.servers import Reply, Server, never_answering, refusing_address, replying
+
+SECRET = "hunter2-secret"
+
+USAGE = 64
+CONFIGURATION = 78
+
+
+def assert_ends_in_one_line(running: OmniJev, named: str, code: int = USAGE) -> str:
+    """The binary ends by itself with the code and one line that holds the name."""
+    assert running.process.wait_for_exit(20) == code, running.process.log
+    assert running.processes() == []
+    lines = [event.text for event in running.process.events if event.text.strip()]
+    assert len(lines) == 1, lines
+    assert named in lines[0]
+    assert SECRET not in running.process.log
+    assert running.process.output == []
+    return lines[0]
+
+
+WRONG_VALUES = [
+    ("BIND", "nowhere"),
+    ("BIND", "127.0.0.1"),
+    ("BIND", "127.0.0.1:99999"),
+    ("ADMIN_BIND", "nowhere"),
+    ("BACKEND_URL", "127.0.0.1:8000"),
+    ("BACKEND_URL", "ftp://127.0.0.1:8000"),
+    ("BACKEND_URL", "http://"),
+    ("BACKEND_URL", "http://127.0.0.1:port"),
+    ("BACKEND_URL", "unix:not/absolute"),
+    ("BACKEND_URL", f"http://user:{SECRET}@127.0.0.1:8000"),
+    ("BACKEND_URL", f"http://{SECRET}@127.0.0.1:8000"),
+    ("BACKEND_URL", f"http://127.0.0.1:8000/?key={SECRET}"),
+    ("BACKEND_URL", f"http://127.0.0.1:8000/#{SECRET}"),
+    ("BACKEND_URL", f"https://user:{SECRET}@127.0.0.1:port/?key={SECRET}"),
+    ("BACKEND_TIMEOUT", "soon"),
+    ("BACKEND_TIMEOUT", "-1s"),
+    ("BACKEND_TIMEOUT", "0s"),
+    ("DRAIN_TIMEOUT", "soon"),
+    ("MAX_REQUEST_BYTES", "many"),
+    ("MAX_REQUEST_BYTES", "-1"),
+    ("MAX_RESPONSE_BYTES", "many"),
+    ("MAX_IN_FLIGHT", "many"),
+    ("MAX_CONNECTIONS", "many"),
+    ("LOG_FORMAT", "xml"),
+    ("LOG", "omni_jev=loudest"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_VALUES)
+def test_a_wrong_value_is_named_in_one_line(name: str, value: str) -> None:
+    with OmniJev({"LOG_FORMAT": None, name: value}, worker_flags=()) as running:
+        assert_ends_in_one_line(running, f"OMNI_JEV_{name}")
+
+
+def test_an_unknown_variable_is_named_in_one_line() -> None:
+    settings = {"LOG_FORMAT": None, "BAKEND_URL": "http://127.0.0.1:8000"}
+    with OmniJev(settings, worker_flags=()) as running:
+        assert_ends_in_one_line(running, "OMNI_JEV_BAKEND_URL")
+
+
+@pytest.mark.parametrize(
+    ("toml", "named"),
+    [
+        pytest.param('bakend_url = "http://127.0.0.1:1"', "bakend_url", id="unknown-key"),
+        pytest.param('backend_timeout = "soon"', "backend_timeout", id="wrong-value"),
+        pytest.param("bind = 5", "bind", id="wrong-type"),
+        pytest.param("bind = = 5", "omni-jev.toml", id="no-toml"),
+        pytest.param(
+            f'backend_url = "http://user:{SECRET}@127.0.0.1:1"', "backend_url", id="credentials"
+        ),
+    ],
+)
+def test_a_wrong_key_in_the_file_is_named_in_one_line(toml: str, named: str) -> None:
+    settings = {"BIND": None, "LOG_FORMAT": None}
+    with OmniJev(settings, toml=toml, worker_flags=()) as running:
+        line = assert_ends_in_one_line(running, named)
+        assert "omni-jev.toml" in line
+
+
+def test_an_unknown_flag_is_named_in_one_line() -> None:
+    with OmniJev({"LOG_FORMAT": None}, arguments=["--no-such-flag"], worker_flags=()) as running:
+        assert_ends_in_one_line(running, "--no-such-flag")
+
+
+def test_worker_flags_contradict_a_backend_of_its_own() -> None:
+    settings = {"LOG_FORMAT": None, "BACKEND_URL": "http://127.0.0.1:1"}
+    with OmniJev(settings, worker_flags=["--device", "cpu"]) as running:
+        assert_ends_in_one_line(running, "OMNI_JEV_BACKEND_URL")
+
+
+def test_a_python_that_is_not_there_is_named_in_one_line() -> None:
+    settings = {"LOG_FORMAT": None, "WORKER_PYTHON": "/nonexistent/bin/python"}
+    with OmniJev(settings) as running:
+        line = assert_ends_in_one_line(running, "OMNI_JEV_WORKER_PYTHON", CONFIGURATION)
+        assert "/nonexistent/bin/python" in line
+
+
+def test_without_a_python_environment_the_command_that_makes_it_is_named(tmp_path: Path) -> None:
+    # A copy, because the binary also looks for the environment above itself.
+    program = tmp_path / "omni-jev"
+    shutil.copy(binary(), program)
+    settings = {"LOG_FORMAT": None, "WORKER_PYTHON": None}
+    with OmniJev(settings, program=program) as running:
+        assert_ends_in_one_line(running, "cargo xtask", CONFIGURATION)
+
+
+def test_an_address_in_use_ends_the_start_before_any_worker() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with OmniJev({"BIND": address}) as running:
+            assert running.process.wait_for_exit(20) > 0
+            assert running.processes() == []
+            assert address in running.process.events[-1].text
+            assert all(event["phase"] is None for event in running.process.events)
+
+
+@pytest.fixture
+def backend() -> Iterator[Server]:
+    with Server(replying(lambda _: Reply(200, b'{"from":"the backend"}'))) as running:
+        yield running
+
+
+def test_a_variable_wins_over_the_file(backend: Server) -> None:
+    with refusing_address() as address:
+        toml = f'backend_url = "http://{address}"'
+        with OmniJev({"BACKEND_URL": backend.url}, toml=toml, worker_flags=()) as running:
+            assert running.ask("GET", "/").body == b'{"from":"the backend"}'
+
+
+def test_the_file_is_read(backend: Server) -> None:
+    toml = f'backend_url = "{backend.url}"'
+    with OmniJev({"WORKER_PYTHON": None}, toml=toml, worker_flags=()) as running:
+        assert running.ask("GET", "/").body == b'{"from":"the backend"}'
+
+
+def test_the_prefix_of_the_backends_url_comes_before_each_path() -> None:
+    with (
+        Server(replying(lambda request: Reply(200, request.path.encode()))) as backend,
+        OmniJev({"BACKEND_URL": f"{backend.url}/up/"}, worker_flags=()) as running,
+    ):
+        assert running.ask("GET", "/v1/models?x=1").body == b"/up/v1/models?x=1"
+
+
+def test_the_limit_of_a_request_can_be_set(backend: Server) -> None:
+    settings = {"BACKEND_URL": backend.url, "MAX_REQUEST_BYTES": "1000"}
+    with OmniJev(settings, worker_flags=()) as running:
+        assert running.decide(decision("x" * 100)).status == 200
+        too_large = running.decide(decision("x" * 1000))
+        assert_own_error(too_large, 413, "invalid_request_error")
+
+
+def test_the_limit_of_an_answer_can_be_set() -> None:
+    settings = {"MAX_RESPONSE_BYTES": "1000"}
+    with (
+        Server(replying(lambda _: Reply(200, b"x" * 1001))) as backend,
+        OmniJev({**settings, "BACKEND_URL": backend.url}, worker_flags=()) as running,
+    ):
+        assert_own_error(running.decide(decision()), 502, "backend_error")
+
+
+def test_the_drain_timeout_bounds_the_wait_for_an_answer() -> None:
+    # The backend never answers, and the default would be to wait for it half a minute.
+    settings = {"DRAIN_TIMEOUT": "200ms"}
+    with (
+        Server(never_answering) as backend,
+        OmniJev({**settings, "BACKEND_URL": backend.url}, worker_flags=()) as running,
+        running.connect() as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        assert backend.accepted.wait(20)
+        running.terminate(seconds=15)
