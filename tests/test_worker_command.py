@@ -183,9 +183,25 @@ def test_whom_a_command_is_for_must_be_clear(tmp_path: Path) -> None:
 def test_without_a_running_binary_a_command_says_so() -> None:
     scratch = make_scratch()
     try:
-        ended = command(scratch, "status", check=False)
+        # Others may run on this machine, but none with this number.
+        ended = command(scratch, "status", "--pid", "4294967295", check=False)
     finally:
         scratch.rmdir()
     assert ended.returncode == 69
-    assert ended.stderr.startswith("omni-jev: no omni-jev of this user runs here")
-    assert len(ended.stderr.splitlines()) == 1
+    assert ended.stderr == "omni-jev: no omni-jev with the process id 4294967295 runs here\n"
+
+
+def test_of_several_binaries_one_is_to_be_chosen(tmp_path: Path) -> None:
+    with FakeWorker(tmp_path, "none") as first:
+        first.wait_until_ready()
+        beside = tmp_path / "beside-the-first"
+        beside.write_text(f'#!/bin/sh\nXDG_RUNTIME_DIR={first.scratch} exec {binary()} "$@"\n')
+        beside.chmod(0o755)
+        with FakeWorker(tmp_path, "none", program=str(beside)) as second:
+            second.wait_until_ready()
+            pids = sorted([first.process.pid, second.process.pid])
+            unclear = command(first.scratch, "status", check=False)
+            assert unclear.returncode == 64
+            assert f"--pid ({pids[0]}, {pids[1]})" in unclear.stderr
+            chosen = command(first.scratch, "status", "--json", "--pid", str(second.process.pid))
+            assert json.loads(chosen.stdout)[0]["pid"] == second.worker().pid

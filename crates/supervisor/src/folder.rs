@@ -93,12 +93,18 @@ impl PrivateFolder {
         &self.path
     }
 
-    /// The folders of this user's living owners that may be seen from here, with the process that
-    /// each belongs to.
-    pub fn find(base: Option<&Path>) -> Vec<(u32, PathBuf)> {
-        let bases = base.map_or_else(usual_bases, |base| vec![base.to_path_buf()]);
+    /// The folders of this user's living owners in each of the usual places, in the order in which
+    /// an owner tries them, with the process that each belongs to.
+    pub fn find() -> Vec<Vec<(u32, PathBuf)>> {
+        usual_bases()
+            .iter()
+            .map(|base| Self::find_in(base))
+            .collect()
+    }
+
+    fn find_in(base: &Path) -> Vec<(u32, PathBuf)> {
         let mut found = Vec::new();
-        for entry in bases.iter().flat_map(fs::read_dir).flatten().flatten() {
+        for entry in fs::read_dir(base).into_iter().flatten().flatten() {
             let path = entry.path();
             let owner = owner_of(&path).and_then(|owner| u32::try_from(owner.as_raw()).ok());
             if let Some(owner) = owner.filter(|_| is_ours(&path) && is_locked(&path)) {
@@ -106,8 +112,6 @@ impl PrivateFolder {
             }
         }
         found.sort();
-        // Two of the usual places are often the same.
-        found.dedup();
         found
     }
 
@@ -200,6 +204,19 @@ mod tests {
         assert_ne!(folder.socket(1), folder.socket(2));
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_folder_is_found_while_its_owner_lives() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = PrivateFolder::create(Some(base.path())).unwrap();
+        let found = vec![(std::process::id(), folder.path().to_path_buf())];
+        assert_eq!(PrivateFolder::find_in(base.path()), found);
+        drop(folder);
+        let unlocked = base.path().join(format!("{PREFIX}1-00000000"));
+        fs::create_dir(&unlocked).unwrap();
+        File::create(unlocked.join(LOCK)).unwrap();
+        assert_eq!(PrivateFolder::find_in(base.path()), []);
     }
 
     #[test]

@@ -115,25 +115,28 @@ async fn change(one: &One, what: &str) -> Result<String, AskError> {
     Ok(format!("{}: {}\n", worker.name, worker.message))
 }
 
-/// The control socket of the omni-jev that is meant.
+/// The control socket of the omni-jev that is meant: where none is named, the one in the first place that has any, since
+/// that is where one with this environment would be.
 fn find(target: &Target) -> Result<PathBuf, AskError> {
-    let mut found: Vec<(u32, PathBuf)> = PrivateFolder::find(None)
-        .into_iter()
-        .map(|(pid, folder)| (pid, folder.join(SOCKET)))
-        .filter(|(_, socket)| socket.exists())
-        .collect();
-    if let Some(pid) = target.pid {
-        found.retain(|(owner, _)| *owner == pid);
-    }
-    match (found.pop(), target.pid) {
-        (Some((_, socket)), _) if found.is_empty() => Ok(socket),
-        (Some((last, _)), _) => {
-            let mut pids: Vec<String> = found.iter().map(|(pid, _)| pid.to_string()).collect();
-            pids.push(last.to_string());
+    let sockets = |place: Vec<(u32, PathBuf)>| -> Vec<(u32, PathBuf)> {
+        place
+            .into_iter()
+            .map(|(pid, folder)| (pid, folder.join(SOCKET)))
+            .filter(|(pid, socket)| {
+                target.pid.is_none_or(|wanted| wanted == *pid) && socket.exists()
+            })
+            .collect()
+    };
+    let mut places = PrivateFolder::find().into_iter().map(sockets);
+    let found = places.find(|place| !place.is_empty()).unwrap_or_default();
+    match (found.as_slice(), target.pid) {
+        ([(_, socket)], _) => Ok(socket.clone()),
+        ([], Some(pid)) => Err(AskError::NoSuchProcess(pid)),
+        ([], None) => Err(AskError::NotRunning),
+        (several, _) => {
+            let pids: Vec<String> = several.iter().map(|(pid, _)| pid.to_string()).collect();
             Err(AskError::Several(pids.join(", ")))
         }
-        (None, Some(pid)) => Err(AskError::NoSuchProcess(pid)),
-        (None, None) => Err(AskError::NotRunning),
     }
 }
 

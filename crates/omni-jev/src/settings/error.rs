@@ -43,12 +43,18 @@ impl SettingError {
         };
         let key = written(&error.path);
         match &error.kind {
-            Kind::UnknownField(field, _) if error.path.is_empty() => Self::Unknown {
-                setting: named(field, figment.find_metadata(field)),
-            },
-            Kind::UnknownField(field, _) => Self::Unknown {
-                setting: named(&format!("{key}.{field}"), error.metadata.as_ref()),
-            },
+            Kind::UnknownField(field, _) => {
+                // Of a table the path names the table alone, or the field as well.
+                let mut path = error.path.clone();
+                if path.last() != Some(field) {
+                    path.push(field.clone());
+                }
+                let found = figment.find_metadata(field);
+                let metadata = error.metadata.as_ref().or(found);
+                Self::Unknown {
+                    setting: named(&written(&path), metadata),
+                }
+            }
             Kind::Message(reason) if key.is_empty() => Self::BadFile {
                 path: error
                     .metadata

@@ -169,6 +169,20 @@ fn a_worker_that_lost_its_device_is_asked_to_return_and_is_left_alone_if_it_does
 }
 
 #[test]
+fn a_worker_that_has_not_answered_is_not_asked_to_return_a_second_time() {
+    let mut life = Life::ready();
+    life.degrades(true);
+    assert!(asked_to_recover(&life));
+    // Back by itself, and lost again.
+    life.probed(true);
+    life.degrades(true);
+    life.after(Duration::from_mins(2), Event::Tick);
+    assert!(!asked_to_recover(&life), "{:?}", life.last);
+    life.on(recovered(None));
+    assert!(asked_to_recover(&life), "{:?}", life.last);
+}
+
+#[test]
 fn a_worker_that_cannot_return_to_its_device_is_replaced_in_a_quiet_moment() {
     let mut life = Life::ready();
     life.load(1, Some(0));

@@ -12,6 +12,9 @@ pub(super) struct Wishes {
     /// Whether it has ever run as it was asked to. One that never did would not after a restart.
     was_good: bool,
     device: Device,
+    /// Whether it has been asked to return and has not answered. It may have come back by itself
+    /// meanwhile, and be lost again.
+    asked: bool,
     memory: Option<Memory>,
 }
 
@@ -41,8 +44,10 @@ impl Wishes {
         match serving {
             Serving::Yes => {
                 self.was_good = true;
-                // Back by itself, or as asked.
-                self.device = Device::AsAsked;
+                // Back by itself. While it has yet to answer, it is not asked a second time.
+                if !matches!(self.device, Device::Returning) {
+                    self.device = Device::AsAsked;
+                }
             }
             Serving::Degraded(how) if how.device && self.was_good => {
                 if matches!(self.device, Device::AsAsked) {
@@ -51,6 +56,12 @@ impl Wishes {
             }
             Serving::Degraded(_) | Serving::No => {}
         }
+    }
+}
+
+impl Wishes {
+    fn may_be_asked(&self) -> bool {
+        matches!(self.device, Device::Lost) && !self.asked
     }
 }
 
@@ -133,6 +144,7 @@ impl Machine {
         let Some(child) = self.child(generation) else {
             return;
         };
+        child.wishes.asked = false;
         if !matches!(child.wishes.device, Device::Returning) {
             return;
         }
@@ -164,8 +176,9 @@ impl Machine {
         let super::Life::Alive(child) = &mut self.life else {
             return;
         };
-        if may_recover && matches!(child.wishes.device, Device::Lost) {
+        if may_recover && child.wishes.may_be_asked() {
             child.wishes.device = Device::Returning;
+            child.wishes.asked = true;
             self.recovered_at = Some(now);
             actions.push(info(
                 "the worker has lost its device: asking it to return".to_owned(),
@@ -184,9 +197,8 @@ impl Machine {
         let super::Life::Alive(child) = &self.life else {
             return None;
         };
-        let wanted = self.policy.recover_device
-            && child.ending.is_none()
-            && matches!(child.wishes.device, Device::Lost);
+        let wanted =
+            self.policy.recover_device && child.ending.is_none() && child.wishes.may_be_asked();
         let pause = |at: Instant| at + self.policy.recover_pause;
         wanted.then(|| self.recovered_at.map_or(child.spawned_at, pause))
     }
