@@ -34,10 +34,12 @@ def test_killed_when_ready(tmp_path: Path) -> None:
             killed = time.monotonic()
             kill(running.worker().pid)
             lost = clients.in_flight_at(killed)
-            # Within a second: 502, and why.
-            assert {one.status for one in lost} == {502}
+            # Within a second: 502, and why. One that was sent but not yet forwarded may be a 503.
+            assert {one.status for one in lost} <= {502, 503}
             assert_soon(lost, killed, 1)
-            assert all("SIGKILL" in one.message and "memory" in one.message for one in lost)
+            cut_off = [one for one in lost if one.status == 502]
+            assert cut_off
+            assert all("SIGKILL" in one.message and "memory" in one.message for one in cut_off)
             running.wait_until_ready()
             kill(running.worker().pid)
         assert set(clients.statuses()) <= {502, 503}
