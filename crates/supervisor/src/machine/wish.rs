@@ -44,10 +44,8 @@ impl Wishes {
         match serving {
             Serving::Yes => {
                 self.was_good = true;
-                // Back by itself. While it has yet to answer, it is not asked a second time.
-                if !matches!(self.device, Device::Returning) {
-                    self.device = Device::AsAsked;
-                }
+                // Back by itself, or as asked.
+                self.device = Device::AsAsked;
             }
             Serving::Degraded(how) if how.device && self.was_good => {
                 if matches!(self.device, Device::AsAsked) {
