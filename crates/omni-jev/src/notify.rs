@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 
+use omni_jev_frontend::Backend;
 use omni_jev_supervisor::WorkerStatus;
 use tokio::sync::watch;
 
@@ -49,8 +50,13 @@ impl Notifier {
         self.send("STOPPING=1\nSTATUS=finishing what is in flight");
     }
 
-    /// Tells each change of the worker's status, and the first time that it is ready.
-    pub(crate) async fn follow(self, mut status: watch::Receiver<WorkerStatus>) {
+    /// Tells each change of the worker's status, and the first time that it is ready: after the frontend has been
+    /// told so, since whoever hears it sends a request at once.
+    pub(crate) async fn follow(
+        self,
+        mut status: watch::Receiver<WorkerStatus>,
+        mut frontend: watch::Receiver<Backend>,
+    ) {
         if self.0.is_none() {
             return;
         }
@@ -61,6 +67,9 @@ impl Notifier {
                 (now.state.is_serving(), now.message.clone())
             };
             if message != last {
+                if serving && !ready && frontend.wait_for(Backend::is_ready).await.is_err() {
+                    return;
+                }
                 let start = match (ready, serving) {
                     (false, true) => "READY=1\n".to_owned(),
                     (false, false) => format!("EXTEND_TIMEOUT_USEC={MORE_TIME}\n"),

@@ -45,7 +45,7 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
         None => worker::not_started(),
     };
     let (backend, seen) = watch::channel(first);
-    let frontend = match Frontend::start(config(&settings), seen, Registry::default()) {
+    let frontend = match Frontend::start(config(&settings), seen.clone(), Registry::default()) {
         Ok(frontend) => frontend,
         Err(error) => return exit::unavailable(&error.to_string()),
     };
@@ -73,7 +73,7 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
         requests.clone(),
     ));
     tokio::spawn(worker::report_load(first.clone(), requests));
-    tokio::spawn(notifier.clone().follow(first.status()));
+    tokio::spawn(notifier.clone().follow(first.status(), seen));
     let failure = until_an_end(&settings, &frontend, &team, &mut signals).await;
     let code = end(frontend, Some(&team), &mut signals, &notifier, failure).await;
     // Asked to the end: a stop that takes long is one to look into.

@@ -55,9 +55,7 @@ impl Wishes {
             Serving::Degraded(_) | Serving::No => {}
         }
     }
-}
 
-impl Wishes {
     fn may_be_asked(&self) -> bool {
         matches!(self.device, Device::Lost) && !self.asked
     }
