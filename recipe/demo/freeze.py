@@ -2,7 +2,8 @@
 
     python recipe/demo/freeze.py
 
-The file is frozen: run this again only when the wordings in bank/ change, and then retrain.
+The file is frozen: run this again only when the wordings in bank/ change, and then retrain. Those
+in more_*.txt, wide_*.txt and lexicon*.txt are for training only and change nothing here.
 """
 
 from __future__ import annotations

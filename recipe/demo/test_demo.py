@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ import torch
 from laya.agent import Agent
 from safetensors.torch import load_file
 
+import freeze
 from evaluate import digest
 from phrasebook import frozen
 from phrasebook.bank import Bank
-from phrasebook.grammar import Deed, share
+from phrasebook.grammar import Deed, expand, share
 from phrasebook.measure import by_type
 from phrasebook.mix import make_item
 from phrasebook.rows import QuickTokenizer, make_row
@@ -75,9 +77,10 @@ def test_the_heldout_results_are_measured_again(agent: Agent, metrics: dict[str,
         assert table[kind]["brier"] == pytest.approx(row["brier"], abs=0.01)
 
 
-def test_four_of_five_heldout_answers_are_right(metrics: dict[str, Any]) -> None:
-    # The floor for any new checkpoint; the aim of 0.9 is not reached yet (README).
-    assert metrics["results"]["overall"]["accuracy"] >= 0.8
+def test_nine_of_ten_heldout_answers_are_right(metrics: dict[str, Any]) -> None:
+    # The floor for any new checkpoint.
+    assert metrics["results"]["overall"]["accuracy"] >= 0.9
+    assert metrics["results"]["noul"]["accuracy"] >= 0.85
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,38 @@ def test_no_heldout_wording_is_shown_in_training() -> None:
     hidden = {text for values in lists for text in share(values, "heldout")}
     assert len(hidden) > 300
     assert not seen & hidden
+
+
+def readings(template: str) -> set[str]:
+    """Sentences that a template can spell, with its slots left open."""
+    rng = random.Random(template)
+    texts = (expand(template, rng, lambda slot, _: f"{{{slot}}}") for _ in range(60))
+    return {" ".join(re.findall(r"[a-z{}]+", text.lower())) for text in texts}
+
+
+def test_almost_no_heldout_sentence_can_be_spelled_by_a_training_template() -> None:
+    bank = Bank("train")
+    lists = [topic.says for group in bank.groups for topic in group.topics]
+    lists += [level.says for scale in bank.scales for level in scale.levels]
+    lists += [fact.says for fact in bank.facts]
+    spelled = hidden = 0
+    for values in lists:
+        seen = set().union(*map(readings, bank.part_of(values)))
+        unseen = set().union(*map(readings, share(values, "heldout")))
+        spelled += len(seen & unseen)
+        hidden += len(unseen)
+    assert hidden > 2000
+    # The README names the share; a wording copied from the held-out lists would lift it.
+    assert spelled / hidden < 0.01
+
+
+def test_wordings_that_only_training_reads_leave_the_heldout_file_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = tmp_path / "heldout.jsonl"
+    monkeypatch.setattr(freeze, "HELDOUT", again)
+    freeze.main()
+    assert again.read_bytes() == frozen.HELDOUT.read_bytes()
 
 
 def test_the_first_decision_of_the_readme_is_never_trained_on() -> None:

@@ -1,6 +1,6 @@
 """Trains the demo checkpoint from scratch: tokenizer, model, temperatures.
 
-    python recipe/demo/train.py --out recipe/demo/checkpoint --steps 20000 --workers 15 --graphs
+    python recipe/demo/train.py --out FOLDER --steps 15500 --rows 1400000 --workers 16 --graphs
 
 Needs the worker's environment (laya, torch, transformers) and, to be done in minutes, a GPU. It
 reads the training and validation wordings only, never heldout.jsonl.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerFast
 
 from phrasebook.bank import Bank
@@ -25,9 +26,12 @@ from phrasebook.rows import train_tokenizer
 from phrasebook.trainer import Logits, Recipe, Trainer
 
 KINDS = ("choice", "score", "noul")
-# The first steps see short rows only: the model finds out sooner what it is to compare.
+# The first steps see short rows only, and the very first only questions with options: the model
+# finds out sooner what it is to compare. A run that has not by PATIENCE steps seldom does later.
 SHORT_SHARE = 0.15
 SHORT_WIDTH = 96
+PATIENCE = 3000
+CHANCE = 0.45
 
 
 def arguments() -> argparse.Namespace:
@@ -45,6 +49,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--smooth", type=float, default=0.0, help="label smoothing")
     parser.add_argument("--mlp-dropout", type=float, default=0.1)
     parser.add_argument("--global-every", type=int, default=2, help="layers that see whole rows")
+    parser.add_argument("--easy", type=int, default=1500, help="first steps: choices only")
+    parser.add_argument("--start", type=Path, help="go on from this folder's weights and tokenizer")
     parser.add_argument("--graphs", action="store_true", help="CUDA graphs")
     parser.add_argument("--vocabulary", type=int, default=5120, help="tokenizer entries")
     parser.add_argument("--corpus", type=int, default=30000, help="items for the tokenizer")
@@ -59,7 +65,10 @@ Material = tuple[PreTrainedTokenizerFast, Packed, Packed]
 def material(args: argparse.Namespace) -> Material:
     """Tokenizer, training rows and validation rows."""
     begun = time.monotonic()
-    tokenizer = train_tokenizer(Bank("train"), args.corpus, args.vocabulary, args.seed)
+    if args.start:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(args.start / "tokenizer")
+    else:
+        tokenizer = train_tokenizer(Bank("train"), args.corpus, args.vocabulary, args.seed)
     print(f"tokenizer: {time.monotonic() - begun:.0f}s", flush=True)
     rows = make_rows(tokenizer, "train", args.rows, args.seed, args.workers)
     checks = make_rows(tokenizer, "validation", args.validate, args.seed, args.workers)
@@ -74,6 +83,18 @@ def report(found: Logits) -> str:
     return "  ".join(f"{kind} {row['accuracy']:.4f}" for kind, row in table.items())
 
 
+def right_share(found: Logits) -> float:
+    """Accuracy over all types."""
+    return sum(int(line.argmax()) == label for _, line, label in found) / len(found)
+
+
+def stage_at(args: argparse.Namespace, step: int, steps: int) -> int:
+    """0 for short choices only, 1 for short rows, 2 for all rows."""
+    if args.start:
+        return 2
+    return 0 if step < args.easy else 1 if step < SHORT_SHARE * steps else 2
+
+
 def train(args: argparse.Namespace, trainer: Trainer, checks: Dataset) -> None:
     """Runs the schedule; the number of steps follows from --seconds where it is given."""
     steps = args.steps or 20_000
@@ -81,11 +102,13 @@ def train(args: argparse.Namespace, trainer: Trainer, checks: Dataset) -> None:
     queue: list[tuple[int, torch.Tensor]] = []
     begun = marked = time.monotonic()
     total = torch.zeros((), device=trainer.data.device)
-    step = 0
+    step, stage = 0, -1
     while step < steps:
-        short = step < SHORT_SHARE * steps
-        if not queue or (not short and step - 1 < SHORT_SHARE * steps):
-            queue = trainer.data.epoch(rng, SHORT_WIDTH if short else 10_000)
+        now_at = stage_at(args, step, steps)
+        if not queue or now_at != stage:
+            stage = now_at
+            kind = KINDS.index("choice") if stage == 0 else None
+            queue = trainer.data.epoch(rng, 10_000 if stage == 2 else SHORT_WIDTH, kind)
         width, rows = queue.pop()
         total += trainer.step(width, rows, step, steps)
         step += 1
@@ -105,12 +128,17 @@ def train(args: argparse.Namespace, trainer: Trainer, checks: Dataset) -> None:
             if loss != loss:
                 raise SystemExit(f"the loss is not a number at step {step}")
             total.zero_()
-            line = report(trainer.logits(checks))
+            found = trainer.logits(checks)
+            line = report(found)
             print(
                 f"{step} {time.monotonic() - begun:.0f}s loss {loss:.4f}  {line}  "
                 f"skipped {int(trainer.skipped)}",
                 flush=True,
             )
+            # A run that is stopped leaves its last model, without temperatures.
+            save_weights(args.out, trainer.average.state_dict())
+            if step == PATIENCE and right_share(found) < CHANCE:
+                raise SystemExit(f"still at chance after {step} steps: try another --seed")
         if args.seconds and time.monotonic() - begun > args.seconds * 1.1:
             print(f"out of time at step {step} of {steps}", flush=True)
             break
@@ -135,6 +163,10 @@ def main() -> None:
         len(tokenizer.all_special_ids),
     )
     trainer = Trainer(args.out, Dataset(rows, pad_id, args.tokens, device), recipe)
+    if args.start:
+        weights = load_file(args.start / "model.safetensors", device=str(device))
+        trainer.model.load_state_dict({name: value.float() for name, value in weights.items()})
+        trainer.restart_average()
     count = sum(weight.numel() for weight in trainer.model.parameters())
     print(f"{count} parameters on {device}", flush=True)
     held = Dataset(checks, pad_id, args.tokens, device)

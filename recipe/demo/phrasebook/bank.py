@@ -26,7 +26,11 @@ TOPIC_FILES = (
     "reviews",
     "guard",
 )
-_EXTRA_FILES = ("more_topics", "more_routes", "more_levels")
+# What only training uses, so that more of it moves no other wording to another part.
+_EXTRA_FILES = (
+    *("more_topics", "more_routes", "more_levels"),
+    *(f"wide_{name}" for name in (*TOPIC_FILES, "scales", "frames")),
+)
 # Function words and polite formulas: the same in every part.
 _UNSPLIT = frozenset({"want", "few", "greeting", "closing", "agent", "channel", "day", "month"})
 
@@ -49,6 +53,10 @@ _VERBS = (
 # How often training uses an invented word as a name, so that unknown words are no sign of anything.
 _INVENTED_SHARE = 0.25
 _INVENTED = frozenset({"name", "city", "company", "item", "server"})
+
+
+# Lists of wordings under the letter or word that starts their lines.
+Place = dict[str, list[str]]
 
 
 @dataclass
@@ -200,37 +208,52 @@ class Bank:
         self._slots = {key: _entries(rest) for key, _, rest in pairs}
         self._shares: dict[tuple[int, Part], Sequence[str]] = {}
 
-    def _owners(self) -> dict[str, Topic | Level]:
-        owners: dict[str, Topic | Level] = {}
+    def _places(self) -> dict[str, Place]:
+        """The lists of the bank under their headings in the files that only training reads."""
+        places: dict[str, Place] = {"fillers": {"+": self.fillers}}
         for group in self.groups:
-            owners.update({f"{group.key}/{topic.key}": topic for topic in group.topics})
+            for topic in group.topics:
+                places[f"{group.key}/{topic.key}"] = {
+                    "+": topic.says,
+                    "-": topic.near,
+                    "does": topic.does,
+                    "is": topic.nouns,
+                    "name": topic.names,
+                    "words": topic.words,
+                }
         for scale in self.scales:
-            owners.update({f"{scale.key}/{at}": level for at, level in enumerate(scale.levels)})
-        return owners
+            for at, level in enumerate(scale.levels):
+                place = {"+": level.says, "is": level.texts, "words": level.words}
+                places[f"{scale.key}/{at}"] = place
+        for fact in self.facts:
+            places[f"{fact.key}/says"] = {"+": fact.says}
+        named = {"frames": self.frames}
+        named.update({group.key: group.lists for group in self.groups})
+        named.update({scale.key: scale.lists for scale in self.scales})
+        named.update({fact.key: fact.lists for fact in self.facts})
+        for key, lists in named.items():
+            places.update({f"{key}/{name}": {"+": values} for name, values in lists.items()})
+        return places
 
     def _read_extras(self) -> None:
         """What only training uses: single words, and further wordings."""
-        owners = self._owners()
+        places = self._places()
         for line in _lines("lexicon") + _lines("lexicon_more"):
             key, _, rest = line.partition(": ")
-            owners[key].words += _entries(rest)
-        says: dict[int, list[str]] = {}
-        does: dict[int, list[str]] = {}
-        texts: dict[int, list[str]] = {}
-        owner: Topic | Level | None = None
+            places[key]["words"] += _entries(rest)
+        place: Place = {}
         for line in (line for name in _EXTRA_FILES for line in _lines(name)):
-            if line in owners:
-                owner = owners[line]
-            elif owner is None:
-                raise ValueError(f"a wording without a topic: {line!r}")
-            elif line.startswith("+ "):
-                says.setdefault(id(owner.says), []).append(line[2:])
-            elif isinstance(owner, Topic) and line.startswith("does: "):
-                does.setdefault(id(owner.does), []).extend(_entries(line[6:]))
+            if line in places:
+                place = places[line]
+                continue
+            template = line.startswith(("+ ", "- "))
+            key, _, rest = line.partition(" " if template else ": ")
+            values = place[key]
+            found = [rest] if template else _entries(rest)
+            if key == "words":
+                values += [word for word in found if word not in values]
             else:
-                target = owner.nouns if isinstance(owner, Topic) else owner.texts
-                texts.setdefault(id(target), []).extend(_entries(line.partition(": ")[2]))
-        self._extras = {**says, **does, **texts}
+                self._extras.setdefault(id(values), []).extend(found)
 
     def say(self, source: Topic | Level, rng: random.Random) -> str:
         """A sentence that expresses the topic or level."""

@@ -72,7 +72,7 @@ def _name_tokenizer_class(path: Path) -> None:
     """Laya rewrites a tokenizer_config.json that names another class; this one is left alone."""
     config = json.loads(path.read_text(encoding="utf-8"))
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    for key in ("backend", "is_local"):
+    for key in ("backend", "is_local", "local_files_only"):
         config.pop(key, None)
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 

@@ -112,6 +112,7 @@ class Dataset:
         self._counts = torch.from_numpy(packed.counts).to(device)
         self._qtypes = torch.from_numpy(packed.qtypes).to(device)
         self._labels = torch.from_numpy(packed.labels).to(device)
+        self._kinds = packed.qtypes
         self._buckets: dict[int, npt.NDArray[np.int64]] = {}
         places = np.searchsorted(np.array(BUCKETS), packed.lengths)
         for place, width in enumerate(BUCKETS):
@@ -121,11 +122,15 @@ class Dataset:
         self._sizes = {width: max(1, tokens // width) for width in self._buckets}
         self.device = device
 
-    def epoch(self, rng: np.random.Generator, widest: int) -> list[tuple[int, torch.Tensor]]:
-        """(width, row numbers) of full batches up to a width, in random order."""
+    def epoch(
+        self, rng: np.random.Generator, widest: int, kind: int | None = None
+    ) -> list[tuple[int, torch.Tensor]]:
+        """(width, row numbers) of full batches up to a width, in random order; of all question
+        types or of one."""
         batches: list[tuple[int, torch.Tensor]] = []
-        for width, members in self._buckets.items():
+        for width, everyone in self._buckets.items():
             size = self._sizes[width]
+            members = everyone if kind is None else everyone[self._kinds[everyone] == kind]
             if width > widest or len(members) < size:
                 continue
             order = torch.from_numpy(rng.permutation(members)).to(self.device)
