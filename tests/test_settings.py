@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,14 @@ WRONG_VALUES = [
     ("MAX_RESPONSE_BYTES", "many"),
     ("MAX_IN_FLIGHT", "many"),
     ("MAX_CONNECTIONS", "many"),
+    ("BACKEND_TIMEOUT", "500000000000y"),
+    ("DRAIN_TIMEOUT", "500000000000y"),
+    ("WORKER_RESTART_WINDOW", "500000000000y"),
+    ("MAX_IN_FLIGHT", "18446744073709551615"),
+    ("MAX_CONNECTIONS", "18446744073709551615"),
+    ("MAX_REQUEST_BYTES", "16EiB"),
+    ("ALLOW_WITHOUT_KEY", SECRET),
+    ("LOG", "nonsense"),
     ("LOG_FORMAT", "xml"),
     ("LOG", "omni_jev=loudest"),
 ]
@@ -115,6 +124,67 @@ def test_without_a_python_environment_the_command_that_makes_it_is_named(tmp_pat
     settings = {"LOG_FORMAT": None, "WORKER_PYTHON": None}
     with OmniJev(settings, program=program) as running:
         assert_ends_in_one_line(running, "cargo xtask", CONFIGURATION)
+
+
+@pytest.mark.parametrize("files", [6, 7, 8, 12, 32])
+def test_too_few_files_that_may_be_opened_are_one_line(tmp_path: Path, files: int) -> None:
+    program = tmp_path / "limited"
+    program.write_text(f'#!/bin/sh\nulimit -n {files}\nexec {binary()} "$@"\n')
+    program.chmod(0o755)
+    settings = {"LOG_FORMAT": None, "BACKEND_URL": "http://127.0.0.1:9"}
+    with OmniJev(settings, worker_flags=(), program=program) as running:
+        assert_ends_in_one_line(running, "ulimit -n", 69)
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_a_worker_that_only_prints_is_shown_and_not_started_again(flag: str) -> None:
+    with OmniJev(worker_flags=[flag]) as running:
+        assert running.process.wait_for_exit(30) == CONFIGURATION
+        log = running.process.log
+        assert "omni_jev_worker" in log
+        last = running.process.events[-1].text
+        assert "exit code 0" in last
+        assert "what it wrote is in the log" in last
+        # Once, not five times.
+        assert log.count("omni_jev_worker [-h]" if flag == "--help" else "omni_jev_worker 0.") == 1
+
+
+def test_a_python_without_the_worker_is_not_tried_again_and_the_cure_is_named(
+    tmp_path: Path,
+) -> None:
+    python = tmp_path / "python"
+    # Isolated: neither PYTHONPATH nor what is installed.
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    python.chmod(0o755)
+    with OmniJev({"WORKER_PYTHON": str(python)}) as running:
+        assert running.process.wait_for_exit(30) == CONFIGURATION
+        last = running.process.events[-1].text
+        assert str(python) in last
+        assert "cargo xtask setup" in last
+        assert "OMNI_JEV_WORKER_PYTHON" in last
+        assert "next start" not in running.process.log
+
+
+WRONG_FLAGS = [
+    ([f"http://user:{SECRET}@host"], "no flag takes"),
+    (["--max-in-flight", SECRET], "--max-in-flight"),
+    ([f"--recover-device={SECRET}"], "--recover-device"),
+    ([f"--backendurl=http://user:{SECRET}@host"], "--backendurl"),
+    (["worker", "status", "--pid", SECRET], "--pid"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), WRONG_FLAGS)
+def test_a_wrong_flag_is_named_and_its_value_is_not_shown(arguments: list[str], named: str) -> None:
+    with OmniJev({"LOG_FORMAT": None}, arguments=arguments, worker_flags=()) as running:
+        assert_ends_in_one_line(running, named)
+
+
+def test_a_wrong_flag_of_the_worker_is_named_and_its_value_is_not_shown() -> None:
+    with OmniJev(worker_flags=["--threads", SECRET]) as running:
+        assert running.process.wait_for_exit(30) == USAGE
+        assert "--threads" in running.process.events[-1].text
+        assert SECRET not in running.process.log
 
 
 def test_an_address_in_use_ends_the_start_before_any_worker() -> None:

@@ -139,7 +139,7 @@ def test_a_checkpoint_that_cannot_work_ends_the_start_with_78_and_its_name(
     ("flags", "named"),
     [
         (["--model", "demo", "--no-such-flag"], "--no-such-flag"),
-        (["--model", "demo", "--device", "abacus"], "abacus"),
+        (["--model", "demo", "--device", "abacus"], "--device"),
     ],
 )
 def test_a_wrong_worker_flag_ends_the_start_with_64_and_its_name(

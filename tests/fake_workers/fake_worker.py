@@ -1,7 +1,7 @@
 """A worker of a few lines, in place of the real one: it keeps the agreement but for one vice.
 
 `OMNI_JEV_WORKER_PYTHON` names a script that runs this file, so its arguments are
-`-m omni_jev_worker VICE [ARGUMENTS] --uds PATH`.
+`-m omni_jev_worker VICE [ARGUMENTS] --drain-timeout SECONDS --uds PATH`.
 
 It answers a decision with the decision's own state, so that a client can tell its answer from
 anyone else's. The runtime folder, which is the test's own, has a line in `starts` for each start;
@@ -29,7 +29,8 @@ def watch_lifeline() -> None:
 
 threading.Thread(target=watch_lifeline, daemon=True).start()
 
-_, _, VICE, *ARGUMENTS = sys.argv[1:-2]
+# The last four are of the frontend: how long to drain, and where to listen.
+_, _, VICE, *ARGUMENTS = sys.argv[1:-4]
 SOCKET = sys.argv[-1]
 FOLDER = Path(os.environ["XDG_RUNTIME_DIR"])
 HEALTH = {
@@ -86,6 +87,11 @@ class Handler(BaseHTTPRequestHandler):
             prepare_another_checkpoint()
         if is_on("slow"):
             time.sleep(float(ARGUMENTS[0]))
+        if is_on("drain"):
+            with ANSWERING:
+                time.sleep(float(ARGUMENTS[0]))
+                self.answer(200, {"echo": body["state"], "pid": os.getpid()})
+            return
         if is_on("grow") and len(BALLAST) < 20:
             BALLAST.append(b"x" * 20_000_000)
         self.answer(200, {"echo": body["state"], "pid": os.getpid()})
@@ -180,6 +186,26 @@ def prepare_another_checkpoint() -> None:
         PREPARED.set()
 
 
+# Held by the one request that is answered, with the vice that drains.
+ANSWERING = threading.Lock()
+
+
+def drain(server: Server) -> None:
+    """Do as the real one that is asked to stop: close the socket, answer what it has, end."""
+    log("info", "asked to stop: finishing what is in flight", phase="draining")
+    server.shutdown()
+    server.server_close()
+    Path(SOCKET).unlink()
+    with ANSWERING:
+        os._exit(0)
+
+
+def drain_once(*_: object) -> None:
+    # Of a second one it would drop what it has, as the real one does.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    threading.Thread(target=drain, args=[server]).start()
+
+
 def leave_an_orphan() -> None:
     subprocess.run(["sh", "-c", f"sleep {ARGUMENTS[0]} &"], check=True)
 
@@ -200,6 +226,8 @@ if VICE in ("lost-device", "lost-for-good"):
 server = Server(SOCKET, Handler)
 if VICE == "ignore-sigterm":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+elif VICE == "drain":
+    signal.signal(signal.SIGTERM, drain_once)
 else:
     # As the real one: what is in flight is answered, and then it ends.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

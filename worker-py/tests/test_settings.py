@@ -52,7 +52,7 @@ def test_without_flags_it_serves_the_demo_on_loopback() -> None:
         (["--host", "\udcff"], "--host"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--mod", "demo"], "--mod"),
-        (["stray"], "stray"),
+        (["stray"], "no flag takes"),
         (["--uds", "/tmp/x", "--port", "1"], "--port"),
         (["--uds", "/tmp/x", "--host", "::1"], "--host"),
         (["--require-device"], "--require-device"),
@@ -110,3 +110,27 @@ def test_each_variable_of_laya_serve_that_is_not_read_is_named(
     assert "LAYA_PORT" in text
     assert "LAYA_AUTO_TASK" in text
     assert "LAYA_DEVICE" not in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--threads", "hunter2"], "--threads"),
+        (["--port", "hunter2"], "--port"),
+        (["--host", "hunter2" + "x" * 80], "--host"),
+        (["--max-queue", "hunter2"], "--max-queue"),
+        (["--drain-timeout", "hunter2"], "--drain-timeout"),
+        (["--device", "hunter2 (choose from x)"], "--device"),
+        (["--compile=hunter2"], "--compile"),
+        (["--nonsense", "hunter2"], "--nonsense"),
+        (["--nonsense=hunter2"], "--nonsense"),
+        (["hunter2"], "no flag takes"),
+    ],
+)
+def test_a_refused_flag_is_named_and_its_value_is_not_repeated(
+    flags: list[str], named: str
+) -> None:
+    refused = refusal(*flags)
+    assert refused.code == BAD_FLAGS
+    assert named in str(refused)
+    assert "hunter2" not in str(refused)

@@ -120,7 +120,7 @@ async fn process(
         return Ok(answer::options());
     }
     let _place = shard.gate.enter()?;
-    let upstream = Rc::clone(&shard.upstream.borrow());
+    let upstream = shard.upstream();
     let target = match &*upstream {
         Upstream::Ready(target) => target,
         Upstream::Unavailable {

@@ -51,7 +51,8 @@ pub(crate) struct Shard {
     /// Where every connection's bytes are read first, so that none needs a buffer
     /// of its own while it is idle.
     pub(crate) scratch: RefCell<Box<[u8]>>,
-    pub(crate) upstream: RefCell<Rc<Upstream>>,
+    upstream: RefCell<Rc<Upstream>>,
+    backend: RefCell<watch::Receiver<Backend>>,
     pub(crate) pool: Pool,
     pub(crate) waiting: Arc<WaitingList>,
     lost: RefCell<Option<Lost>>,
@@ -72,6 +73,7 @@ impl Shard {
             server: server(&config),
             scratch: RefCell::new(vec![0; SCRATCH].into_boxed_slice()),
             upstream: RefCell::new(Rc::new(Upstream::new(&common.backend.borrow(), &config))),
+            backend: RefCell::new(common.backend.clone()),
             pool: Pool::new(config.pool_idle),
             waiting: Arc::clone(&common.waiting),
             lost: RefCell::default(),
@@ -80,6 +82,24 @@ impl Shard {
             emptied: Notify::new(),
             config,
         }
+    }
+
+    /// Where requests go now: whoever was told of a change finds every thread knowing it.
+    pub(crate) fn upstream(&self) -> Rc<Upstream> {
+        let mut backend = self.backend.borrow_mut();
+        // An error says that the sender is gone: the backend then stays what it last was.
+        if backend.has_changed().unwrap_or(false) {
+            self.follow(&backend.borrow_and_update());
+        }
+        Rc::clone(&self.upstream.borrow())
+    }
+
+    fn follow(&self, backend: &Backend) {
+        let upstream = Upstream::new(backend, &self.config);
+        if let Upstream::Ready(target) = &upstream {
+            self.pool.keep_only(target.generation);
+        }
+        *self.upstream.borrow_mut() = Rc::new(upstream);
     }
 
     /// What a request to this generation of the backend is answered, if it is known to be gone.
@@ -194,14 +214,10 @@ async fn keep_time(shard: Rc<Shard>) {
     clock.run(|now| shard.pool.sweep(now)).await;
 }
 
+/// Lets go of connections to a backend that is gone, whether or not a request comes.
 async fn follow_backend(shard: Rc<Shard>, mut backend: watch::Receiver<Backend>) {
-    // Ends when the sender is gone: the backend then stays what it last was.
     while backend.changed().await.is_ok() {
-        let upstream = Upstream::new(&backend.borrow_and_update(), &shard.config);
-        if let Upstream::Ready(target) = &upstream {
-            shard.pool.keep_only(target.generation);
-        }
-        *shard.upstream.borrow_mut() = Rc::new(upstream);
+        shard.upstream();
     }
 }
 

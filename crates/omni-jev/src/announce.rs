@@ -1,8 +1,6 @@
 //! What a person at a terminal sees when the first answer can be had.
 
-// Meant for a person, beside the log.
-#![allow(clippy::print_stdout)]
-
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::settings::{LogFormat, Settings};
@@ -15,7 +13,24 @@ pub(crate) fn ready(settings: &Settings, address: SocketAddr) {
         return;
     }
     let has_key = std::env::var_os("LAYA_API_KEY").is_some_and(|key| !key.is_empty());
-    print!("{}", text(address, &settings.first_args().0, has_key));
+    print(text(address, &settings.first_args().0, has_key));
+}
+
+/// Writes to standard output, which may be a pipe that nobody reads: that must hold nothing up, and end nothing.
+fn print(text: String) {
+    let write = move || {
+        let mut output = std::io::stdout();
+        let written = output
+            .write_all(text.as_bytes())
+            .and_then(|()| output.flush());
+        if let Err(error) = written {
+            tracing::warn!(%error, "standard output cannot be written: the line to copy is not shown");
+        }
+    };
+    let thread = std::thread::Builder::new().name("announce".to_owned());
+    if let Err(error) = thread.spawn(write) {
+        tracing::warn!(%error, "the line to copy is not shown");
+    }
 }
 
 fn text(address: SocketAddr, worker_flags: &[String], has_key: bool) -> String {

@@ -2,9 +2,6 @@
 //!
 //! They follow `sysexits.h`, as far as it has a word for the case.
 
-// Before the log is set up, and where it may be off, standard error is the only place to say it.
-#![allow(clippy::print_stderr)]
-
 use std::process::ExitCode;
 
 use crate::logging;
@@ -39,8 +36,8 @@ pub(crate) fn failure(why: &str) -> ExitCode {
 }
 
 fn say(why: &str, code: u8) -> ExitCode {
-    logging::flush();
-    // One line, whatever the text holds.
-    eprintln!("omni-jev: {}", why.lines().collect::<Vec<_>>().join(" "));
+    // One line, whatever the text holds. No event: the log may not be set up, or may be off.
+    let line = why.lines().collect::<Vec<_>>().join(" ");
+    logging::last_line(&format!("omni-jev: {line}"));
     ExitCode::from(code)
 }

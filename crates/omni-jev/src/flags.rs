@@ -1,11 +1,15 @@
 //! The command line. Each flag is a setting and wins over its other sources; what follows `--` is the worker's.
 
+mod complaint;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
-use crate::control::Command;
 use serde::Serialize;
+
+pub(crate) use self::complaint::complaint;
+use crate::control::Command;
 
 /// Serves Laya behind the Jev API: forwards `/v1/systemone` unchanged and keeps the worker alive that answers it.
 ///
@@ -65,12 +69,12 @@ pub(crate) struct SettingFlags {
     /// Requests forwarded at a time, then 503 [default: 512]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    max_in_flight: Option<u32>,
+    max_in_flight: Option<String>,
 
     /// Client connections at a time, then accepting waits [default: 4096]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    max_connections: Option<u32>,
+    max_connections: Option<String>,
 
     /// How long a stop waits for what is in flight [default: 30s]
     #[arg(long, value_name = "TIME")]
@@ -101,5 +105,5 @@ pub(crate) struct SettingFlags {
         default_missing_value = "true"
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
-    worker_recover_device: Option<bool>,
+    worker_recover_device: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! `omni-jev`: the frontend and the worker it keeps alive, wired together. See this crate's README.
 
+mod allocator;
 mod announce;
 mod control;
 mod exit;
@@ -13,6 +14,8 @@ mod stop_signal;
 mod team;
 mod worker;
 
+use std::io;
+use std::os::unix::net::UnixDatagram;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -20,6 +23,9 @@ use clap::error::ErrorKind;
 
 use crate::flags::Flags;
 use crate::settings::Settings;
+
+/// A process that may open fewer files does not start.
+const FEWEST_FILES: usize = 40;
 
 fn main() -> ExitCode {
     let flags = match Flags::try_parse() {
@@ -32,10 +38,15 @@ fn main() -> ExitCode {
         {
             help.exit()
         }
-        Err(error) => return exit::usage(&flag_error(&error)),
+        Err(error) => return exit::usage(&flags::complaint(&error)),
     };
     if let Some(command) = &flags.command {
         return control::client::run(command);
+    }
+    if let Err(error) = can_open_files() {
+        return exit::unavailable(&format!(
+            "this process may not open the files that it needs (ulimit -n shows how many it may): {error}"
+        ));
     }
     let settings = match Settings::load(&flags) {
         Ok(settings) => settings,
@@ -51,10 +62,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The first line of clap's message, which names the flag; the rest repeats `--help`.
-fn flag_error(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let line = text.lines().next().unwrap_or_default();
-    let line = line.strip_prefix("error: ").unwrap_or(line);
-    format!("{line} (omni-jev --help lists the flags)")
+/// Whether there are descriptors for the event loops, the listeners, the worker's pipes and a few connections. Some of
+/// what needs one panics where there is none.
+fn can_open_files() -> io::Result<()> {
+    let sockets = std::iter::repeat_with(UnixDatagram::unbound).take(FEWEST_FILES);
+    sockets.collect::<io::Result<Vec<_>>>().map(drop)
 }

@@ -11,6 +11,8 @@ const INTERPRETER: &str = ".venv/bin/python";
 pub(crate) enum PythonError {
     #[error("OMNI_JEV_WORKER_PYTHON: there is no {0}")]
     NotThere(String),
+    #[error("OMNI_JEV_WORKER_PYTHON: it must not be empty")]
+    Unnamed,
     #[error(
         "no Python environment (.venv) here or above the binary: run `cargo xtask setup` to make it, \
          or name an interpreter in OMNI_JEV_WORKER_PYTHON"
@@ -22,6 +24,9 @@ pub(crate) enum PythonError {
 /// repository which the binary was built in.
 pub(crate) fn find(asked: Option<&Path>) -> Result<PathBuf, PythonError> {
     if let Some(path) = asked {
+        if path.as_os_str().is_empty() {
+            return Err(PythonError::Unnamed);
+        }
         // A bare name is looked up on the PATH when it is run.
         let bare = path.components().count() == 1;
         return if bare || path.is_file() {

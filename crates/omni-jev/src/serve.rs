@@ -15,7 +15,7 @@ use crate::python::PythonError;
 use crate::settings::{AdminBind, Settings, Worker};
 use crate::stop_signal::StopSignals;
 use crate::team::Team;
-use crate::{announce, exit, python, worker};
+use crate::{allocator, announce, exit, logging, python, worker};
 
 /// The worker's own server keeps idle connections for 75 s; a backend of somebody else's may close them after 5 s.
 const WORKER_POOL_IDLE: Duration = Duration::from_mins(1);
@@ -45,7 +45,10 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
         None => worker::not_started(),
     };
     let (backend, seen) = watch::channel(first);
-    let frontend = match Frontend::start(config(&settings), seen.clone(), Registry::default()) {
+    let mut registry = Registry::default();
+    logging::register(&mut registry);
+    allocator::register(&mut registry);
+    let frontend = match Frontend::start(config(&settings), seen.clone(), registry) {
         Ok(frontend) => frontend,
         Err(error) => return exit::unavailable(&error.to_string()),
     };
@@ -73,8 +76,8 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
         requests.clone(),
     ));
     tokio::spawn(worker::report_load(first.clone(), requests));
-    tokio::spawn(notifier.clone().follow(first.status(), seen));
-    let failure = until_an_end(&settings, &frontend, &team, &mut signals).await;
+    tokio::spawn(notifier.clone().follow(first.status(), seen.clone()));
+    let failure = until_an_end(&settings, &frontend, seen, &team, &mut signals).await;
     let code = end(frontend, Some(&team), &mut signals, &notifier, failure).await;
     // Asked to the end: a stop that takes long is one to look into.
     drop(control);
@@ -129,19 +132,22 @@ fn announce_backend(settings: &Settings) {
 async fn until_an_end(
     settings: &Settings,
     frontend: &Frontend,
+    mut backend: watch::Receiver<Backend>,
     team: &Team,
     signals: &mut StopSignals,
 ) -> Option<Failure> {
     let worker = team.first();
-    let mut status = worker.status();
     let announced = async {
-        if status.wait_for(|now| now.state.is_serving()).await.is_ok() {
+        // As the frontend knows it: the next request is forwarded.
+        if backend.wait_for(Backend::is_ready).await.is_ok() {
             info!(address = %frontend.address(), "ready");
             announce::ready(settings, frontend.address());
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
+        // A signal first: one that reached the workers too may have ended them already.
+        biased;
         signal = signals.next() => {
             info!(signal, "stopping; another signal ends it at once");
             None
@@ -165,6 +171,10 @@ async fn end(
     notifier.stopping();
     if let Some(failure) = &failure {
         error!(reason = %failure, "the worker has failed for good");
+    }
+    if let Some(team) = team {
+        // Whoever stops this process may stop the workers with it: an end of theirs is no failure now.
+        team.retire();
     }
     frontend.drain();
     let drained = tokio::select! {

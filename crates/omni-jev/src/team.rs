@@ -79,6 +79,13 @@ impl Team {
             .map(|member| member.handle().recent_log(lines))
     }
 
+    /// Lets every process that runs be the last one of its worker.
+    pub(crate) fn retire(&self) {
+        for member in &self.members {
+            member.handle().retire();
+        }
+    }
+
     /// Asks all to stop for good.
     pub(crate) fn stop(&self) {
         for member in &self.members {

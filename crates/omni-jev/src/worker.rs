@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use omni_jev_frontend::{Backend, Endpoint, Requests};
-use omni_jev_supervisor::{Handle, ProbePolicy, WorkerSpec, WorkerStatus};
+use omni_jev_supervisor::{Handle, Hopeless, ProbePolicy, WorkerSpec, WorkerStatus};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -17,6 +17,12 @@ const UNKNOWN_WAIT: Duration = Duration::from_secs(5);
 /// How often the requests at the worker are counted for the supervisor.
 const COUNT_EVERY: Duration = Duration::from_millis(200);
 
+/// The worker's own flag for how long it finishes what it has.
+const DRAIN_TIMEOUT: &str = "--drain-timeout";
+
+/// The most that it takes.
+const LONGEST_DRAIN: Duration = Duration::from_hours(1);
+
 /// How often a waiting client's `Retry-After` is brought up to date.
 const REFRESH: Duration = Duration::from_secs(1);
 
@@ -25,6 +31,9 @@ pub(crate) fn spec(worker: &Worker, backend_timeout: Duration, python: PathBuf) 
     let mut spec = WorkerSpec::new(&worker.name, python);
     spec.args = ["-m", "omni_jev_worker"].map(OsString::from).to_vec();
     spec.args.extend(worker.args.0.iter().map(OsString::from));
+    spec.args
+        .extend(drain_flags(&worker.args.0, backend_timeout));
+    let python = spec.program.display().to_string();
     let policy = &mut spec.policy;
     policy.start_deadline = worker.start_deadline;
     policy.stop_grace = worker.stop_grace;
@@ -36,7 +45,25 @@ pub(crate) fn spec(worker: &Worker, backend_timeout: Duration, python: PathBuf) 
     policy.leave_limit = backend_timeout;
     policy.max_memory = worker.max_rss;
     policy.recover_device = worker.recover_device;
+    policy.hopeless = Some(Hopeless {
+        last_words: "No module named omni_jev_worker".to_owned(),
+        cure: format!(
+            "{python} has no omni_jev_worker: run `cargo xtask setup`, which makes a .venv that has it, \
+             or name a Python that has it in OMNI_JEV_WORKER_PYTHON"
+        ),
+    });
     spec
+}
+
+/// A worker that somebody else asks to stop may finish whatever the frontend still waits for. The supervisor itself
+/// asks only when there is nothing of the kind.
+fn drain_flags(args: &[String], backend_timeout: Duration) -> Vec<OsString> {
+    let is_given = |arg: &String| arg == DRAIN_TIMEOUT || arg.starts_with("--drain-timeout=");
+    if args.iter().any(is_given) {
+        return Vec::new();
+    }
+    let seconds = format!("{:.3}", backend_timeout.min(LONGEST_DRAIN).as_secs_f64());
+    vec![DRAIN_TIMEOUT.into(), seconds.into()]
 }
 
 /// Before the supervisor has said anything.
@@ -46,10 +73,10 @@ pub(crate) fn not_started() -> Backend {
 
 /// Tells the supervisor of the requests at its worker, as long as there is a frontend.
 pub(crate) async fn report_load(worker: Handle, requests: Requests) {
-    let status = worker.status();
+    let mut status = worker.status();
     let mut last = None;
     loop {
-        let generation = status.borrow().generation;
+        let generation = status.borrow_and_update().generation;
         let load = requests.load(generation);
         // Nothing new is worth telling only while something waits: its age grows.
         if last != Some((generation, load)) {
@@ -60,7 +87,11 @@ pub(crate) async fn report_load(worker: Handle, requests: Requests) {
             };
             worker.report_load(generation, load);
         }
-        tokio::time::sleep(COUNT_EVERY).await;
+        // At once for a new process: one that nobody seems to count for is not waited for when it is replaced.
+        tokio::select! {
+            Ok(()) = status.changed() => {}
+            () = tokio::time::sleep(COUNT_EVERY) => {}
+        }
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) enum Command {
     Kill,
     Restart,
     Halt,
+    Retire,
     Load { generation: u64, load: Load },
 }
 
@@ -158,6 +159,7 @@ impl Driver {
                 Command::Kill => Event::KillAsked,
                 Command::Restart => Event::RestartAsked,
                 Command::Halt => Event::HaltAsked,
+                Command::Retire => Event::RetireAsked,
                 Command::Load { generation, load } => Event::Load { generation, load },
             },
             exit = exit_of(&mut self.process) => self.on_exit(generation, exit).await,

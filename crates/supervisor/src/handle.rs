@@ -133,6 +133,13 @@ impl Handle {
         self.send(Command::Halt);
     }
 
+    /// Asks for no further process: the one that lives serves on until it ends by itself or
+    /// [`stop`](Self::stop) is asked for, and its end is then the end of supervision. For whoever is about
+    /// to stop and still has requests in flight.
+    pub fn retire(&self) {
+        self.send(Command::Retire);
+    }
+
     /// Tells what requests the worker of this generation has. Its health may answer while nothing
     /// else does: unanswered over the policy's limit it counts as hung. Told often (several times
     /// within [`Policy::quiet`](crate::Policy::quiet)) it also lets replacements wait for a moment

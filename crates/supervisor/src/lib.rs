@@ -58,5 +58,5 @@ pub use orphans::reap_orphans;
 pub use outcome::{Failure, FailureKind, Outcome};
 pub use phase::{Phase, UnknownPhase};
 pub use ring::LogEntry;
-pub use spec::{Policy, ProbePolicy, RestartPolicy, WorkerSpec};
+pub use spec::{Hopeless, Policy, ProbePolicy, RestartPolicy, WorkerSpec};
 pub use status::{About, LastExit, WorkerState, WorkerStatus};

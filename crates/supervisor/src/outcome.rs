@@ -31,7 +31,8 @@ pub struct Failure {
 pub enum FailureKind {
     /// The worker exited with 64 or 78: its flags or its configuration cannot work.
     Configuration,
-    /// The program cannot be run: it does not exist or is not executable.
+    /// The program cannot be run as a worker: it does not exist, is not executable, or is
+    /// something else.
     CannotRun,
     /// It failed too often within the window.
     GaveUp,

@@ -76,6 +76,18 @@ pub struct Policy {
     pub restart: RestartPolicy,
     /// How often health is asked for.
     pub probe: ProbePolicy,
+    /// Last words after which trying again is no use. Default none.
+    pub hopeless: Option<Hopeless>,
+}
+
+/// What a program writes that ends before it is ready and would every time, although its exit code
+/// does not say so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hopeless {
+    /// The part of its last words by which it is known.
+    pub last_words: String,
+    /// The reason given in their place: what is wrong, and what to do.
+    pub cure: String,
 }
 
 impl Default for Policy {
@@ -96,6 +108,7 @@ impl Default for Policy {
             leave_limit: Duration::from_mins(1),
             restart: RestartPolicy::default(),
             probe: ProbePolicy::default(),
+            hopeless: None,
         }
     }
 }

@@ -6,6 +6,7 @@
 mod bench;
 mod check;
 mod python;
+mod release;
 mod serve;
 mod soak;
 mod step;

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 
 use crate::python::{self, Requirements};
-use crate::step;
+use crate::{release, step};
 
 /// Sets up, builds in release and becomes the frontend (`exec`), so that signals and the exit code are its own.
 ///
@@ -17,16 +17,8 @@ use crate::step;
 /// When the set-up or the build fails. On success it does not return.
 pub(crate) fn run(root: &Path, worker_flags: &[OsString]) -> anyhow::Result<ExitCode> {
     python::set_up(root, Requirements::Runtime)?;
-    step::say("Building omni-jev in release");
-    step::run(python::cargo(root).args([
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "omni-jev",
-    ]))?;
+    let binary = release::build(root)?;
     step::say("Starting omni-jev and its worker (Ctrl-C stops both)");
-    let binary = python::target_directory(root).join("release/omni-jev");
     let error = Command::new(&binary).arg("--").args(worker_flags).exec();
     Err(error).with_context(|| format!("cannot start {}", binary.display()))
 }

@@ -1,6 +1,7 @@
 """What the worker was asked to do: flags and environment, checked, before anything is loaded."""
 
 import argparse
+import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -97,7 +98,19 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser that raises our refusal instead of printing usage and exiting 2."""
 
     def error(self, message: str) -> NoReturn:
-        raise bad_flags(f"{message} (see --help)")
+        raise bad_flags(f"{_without_values(message)} (see --help)")
+
+
+def _without_values(message: str) -> str:
+    """Take out what was typed: argparse repeats it, and it may be a secret in the wrong place."""
+    found = re.fullmatch("unrecognized arguments: (.*)", message, re.DOTALL)
+    if found:
+        names = re.findall(r"(?:^|\s)(--?[a-z][a-z-]{0,39})(?=[\s=]|$)", found[1])
+        return f"there is no flag {', '.join(names)}" if names else "a word that no flag takes"
+    message = re.sub(
+        r"invalid choice: .*\(choose from (.*)\)$", r"must be one of \1", message, flags=re.DOTALL
+    )
+    return re.sub("ignored explicit argument .*", "takes no value", message, flags=re.DOTALL)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -206,20 +219,19 @@ def _host(value: str) -> str:
         # What the system's look-up does first, and fails on: an empty or overlong label.
         value.encode("idna")
     except UnicodeError:
-        shown = f"{value[:80]!r}"
-        raise argparse.ArgumentTypeError(f"{shown} is not a host's name or address") from None
+        raise argparse.ArgumentTypeError("must be a host's name or address") from None
     return value
 
 
 def _port(value: str) -> int:
     if not value.isascii() or not value.isdigit() or int(value) > 65535:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a port: 0 to 65535")
+        raise argparse.ArgumentTypeError("must be a port: 0 to 65535")
     return int(value)
 
 
 def _count(value: str) -> int:
     if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a whole number from 1 to 1000000")
+        raise argparse.ArgumentTypeError("must be a whole number from 1 to 1000000")
     return int(value)
 
 
@@ -229,5 +241,5 @@ def _seconds(value: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a number of seconds from 0 to 3600")
+        raise argparse.ArgumentTypeError("must be a number of seconds from 0 to 3600")
     return seconds

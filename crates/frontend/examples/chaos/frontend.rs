@@ -1,44 +1,16 @@
-//! The frontend as a process of its own, so that its memory is nobody else's.
+//! omni-jev as a process of its own, as people run it.
 
-use std::io::{self, BufRead as _, BufReader, Read as _};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::io::{self, BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
 
-use omni_jev_frontend::{Backend, Config, Frontend, Registry};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::plan::{BACKEND_TIMEOUT, MAX_ANSWER};
-
-pub(crate) fn config() -> Config {
-    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Config {
-        bind: free,
-        admin_bind: Some(free),
-        backend_timeout: BACKEND_TIMEOUT,
-        pool_idle: Duration::from_secs(1),
-        max_response_bytes: MAX_ANSWER,
-        ..Config::default()
-    }
-}
-
-/// Serves until its standard input ends.
-pub(crate) fn serve(backend: &str) -> Result<(), String> {
-    let endpoint = format!("http://{backend}")
-        .parse()
-        .map_err(|error| format!("{error}"))?;
-    let (_state, seen) = tokio::sync::watch::channel(Backend::ready(endpoint, 1));
-    let frontend =
-        Frontend::start(config(), seen, Registry::default()).map_err(|error| error.to_string())?;
-    let admin = frontend.admin_address().ok_or("no admin pages")?;
-    println!("{} {admin}", frontend.address());
-    let mut rest = Vec::new();
-    io::stdin()
-        .read_to_end(&mut rest)
-        .map_err(|error| error.to_string())?;
-    Ok(())
-}
 
 /// Ends with this value.
 pub(crate) struct Process {
@@ -48,28 +20,38 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(backend: SocketAddr) -> io::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg("--serve")
-            .arg(backend.to_string())
-            // Without it, what is free goes back to the system only while there is
-            // work to do, and what is left in use cannot be seen. macOS has none.
-            .env("_RJEM_MALLOC_CONF", "background_thread:true")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+    pub(crate) fn start(binary: &Path, backend: SocketAddr) -> io::Result<Self> {
+        let mut child = Command::new(binary)
+            .env("OMNI_JEV_BIND", "127.0.0.1:0")
+            .env("OMNI_JEV_ADMIN_BIND", "127.0.0.1:0")
+            .env("OMNI_JEV_BACKEND_URL", format!("http://{backend}"))
+            .env(
+                "OMNI_JEV_BACKEND_TIMEOUT",
+                format!("{}ms", BACKEND_TIMEOUT.as_millis()),
+            )
+            .env("OMNI_JEV_MAX_RESPONSE_BYTES", MAX_ANSWER.to_string())
+            .env("OMNI_JEV_LOG", "info")
+            .env("OMNI_JEV_LOG_FORMAT", "json")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()?;
-        let mut line = String::new();
-        if let Some(output) = child.stdout.take() {
-            BufReader::new(output).read_line(&mut line)?;
-        }
-        let mut addresses = line.split_whitespace().map(str::parse);
-        match (addresses.next(), addresses.next()) {
-            (Some(Ok(address)), Some(Ok(admin))) => Ok(Self {
-                child,
-                address,
-                admin,
-            }),
-            _ => Err(io::Error::other("the frontend did not start")),
+        let mut log = BufReader::new(child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?);
+        match listeners(&mut log) {
+            Ok((address, admin)) => {
+                // A line for each request, which somebody has to take.
+                std::thread::spawn(move || io::copy(&mut log, &mut io::sink()));
+                Ok(Self {
+                    child,
+                    address,
+                    admin,
+                })
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
         }
     }
 
@@ -112,4 +94,22 @@ async fn page(admin: SocketAddr) -> io::Result<String> {
     let mut page = String::new();
     stream.read_to_string(&mut page).await?;
     Ok(page)
+}
+
+/// Where it listens, for clients and for its admin pages, as its log says.
+fn listeners(log: &mut BufReader<ChildStderr>) -> io::Result<(SocketAddr, SocketAddr)> {
+    let mut found = HashMap::new();
+    for line in log.lines() {
+        let line: Value = serde_json::from_str(&line?)?;
+        if let (Some(listener), Some(Ok(address))) = (
+            line["listener"].as_str(),
+            line["address"].as_str().map(str::parse),
+        ) {
+            found.insert(listener.to_owned(), address);
+        }
+        if let (Some(&address), Some(&admin)) = (found.get("frontend"), found.get("admin")) {
+            return Ok((address, admin));
+        }
+    }
+    Err(io::Error::other("omni-jev did not start"))
 }

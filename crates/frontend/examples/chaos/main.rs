@@ -1,11 +1,11 @@
 //! Many requests before a backend that closes, stalls, cuts, lies and comes late.
 //!
 //! Each request tells the backend what to do with it, so its client knows what it
-//! must get. The frontend runs in a process of its own, whose memory is looked at
-//! before and after.
+//! must get. The frontend is omni-jev itself, with its log and metrics on; its memory is
+//! looked at before and after.
 //!
 //!     cargo run --release -p omni-jev-frontend --example chaos -- \
-//!         --requests 500000 --connections 256 --seed 1
+//!         --binary target/release/omni-jev --requests 500000 --connections 256 --seed 1
 //!
 //! It exits with 1 if any outcome was wrong, anything hung, or memory did not come
 //! back to within 10 MB.
@@ -18,6 +18,7 @@ mod clients;
 mod frontend;
 mod plan;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ use plan::Plan;
 const MAY_REMAIN: u64 = 10_000_000;
 
 struct Options {
+    binary: PathBuf,
     requests: u64,
     connections: u64,
     seed: u64,
@@ -36,16 +38,13 @@ struct Options {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let outcome = match arguments.as_slice() {
-        [serve, backend] if serve == "--serve" => frontend::serve(backend).map(|()| true),
-        options => parse(options).and_then(|options| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .map_err(|error| error.to_string())?;
-            runtime.block_on(run(&options))
-        }),
-    };
+    let outcome = parse(&arguments).and_then(|options| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())?;
+        runtime.block_on(run(&options))
+    });
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -58,6 +57,7 @@ fn main() -> ExitCode {
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
     let mut options = Options {
+        binary: PathBuf::from("target/release/omni-jev"),
         requests: 500_000,
         connections: 256,
         seed: 1,
@@ -66,6 +66,10 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         let [name, value] = pair else {
             return Err(format!("{} has no value", pair[0]));
         };
+        if name == "--binary" {
+            options.binary = PathBuf::from(value);
+            continue;
+        }
         let value = value
             .parse()
             .map_err(|_| format!("{name} is a whole number, not {value}"))?;
@@ -82,7 +86,8 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 async fn run(options: &Options) -> Result<bool, String> {
     let told = |error: std::io::Error| error.to_string();
     let (backend, complaints) = backend::start().await.map_err(told)?;
-    let process = Process::start(backend).map_err(told)?;
+    let process = Process::start(&options.binary, backend)
+        .map_err(|error| format!("{}: {error}", options.binary.display()))?;
     // One request, so that what is made only once is there.
     let first = clients::run(process.address, 1, 1, options.seed).await;
     let before = process.resident()?;

@@ -1,10 +1,8 @@
 //! The side of the control socket that asks: finds it, asks once, prints the answer.
 
-// What is printed is what the person at the terminal asked for.
-#![allow(clippy::print_stdout)]
-
 mod table;
 
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -59,8 +57,16 @@ pub(crate) fn run(command: &Command) -> ExitCode {
     let Command::Worker(command) = command;
     match runtime.block_on(perform(command)) {
         Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
+            let mut output = std::io::stdout();
+            match output
+                .write_all(text.as_bytes())
+                .and_then(|()| output.flush())
+            {
+                Ok(()) => ExitCode::SUCCESS,
+                // Whoever reads has seen enough: `… | head`.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+                Err(error) => exit::failure(&format!("standard output cannot be written: {error}")),
+            }
         }
         Err(error @ (AskError::Several(_) | AskError::Unnamed(_) | AskError::NoSuchWorker(_))) => {
             exit::usage(&error.to_string())

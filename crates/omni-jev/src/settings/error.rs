@@ -17,9 +17,9 @@ pub(crate) enum SettingError {
     #[error("{setting}: there is no such setting")]
     Unknown { setting: String },
 
-    /// The file that `--config` names is not there.
-    #[error("--config {path}: there is no such file")]
-    MissingFile { path: String },
+    /// A file that is not there or cannot be read.
+    #[error("{file}: {reason}")]
+    NoFile { file: String, reason: String },
 
     /// A file that is not TOML.
     #[error("{path}: {reason}")]
@@ -103,6 +103,10 @@ fn named(key: &str, metadata: Option<&Metadata>) -> String {
     match metadata {
         Some(metadata) if metadata.name.contains("environment") => {
             format!("{ENV_PREFIX}{}", key.to_uppercase())
+        }
+        // The one flag that has another name than its setting.
+        Some(metadata) if metadata.name == "flags" && key == "worker_recover_device" => {
+            "--recover-device".to_owned()
         }
         Some(metadata) if metadata.name == "flags" => format!("--{}", key.replace('_', "-")),
         Some(metadata) => format!("{key} in {}", place(metadata)),

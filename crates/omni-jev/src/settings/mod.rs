@@ -35,6 +35,7 @@ pub(crate) struct Settings {
     pub(crate) log: LogFilter,
     pub(crate) log_format: LogFormat,
     /// Offer a supervised worker without a key to other machines too.
+    #[serde(deserialize_with = "values::truth")]
     pub(crate) allow_without_key: bool,
     worker_python: Option<PathBuf>,
     worker_args: Option<WorkerArgs>,
@@ -46,6 +47,7 @@ pub(crate) struct Settings {
     worker_max_restart_delay: Option<Span>,
     worker_hang_timeout: Option<Span>,
     worker_max_rss: Option<Size>,
+    #[serde(deserialize_with = "values::maybe_truth")]
     worker_recover_device: Option<bool>,
     /// The tables of the file; [`Settings::workers`] puts them together with the above.
     worker: Vec<WorkerTable>,

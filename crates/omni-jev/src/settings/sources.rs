@@ -1,5 +1,7 @@
 //! Where settings come from.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use figment::providers::{Env, Format as _, Serialized, Toml};
@@ -70,14 +72,34 @@ impl Settings {
 /// The settings of the file that is named, or of the usual one where it exists.
 fn file(flags: &Flags) -> Result<Figment, SettingError> {
     match &flags.config {
-        Some(path) if path.is_file() => Ok(Figment::from(Toml::file_exact(path))),
-        Some(path) => Err(SettingError::MissingFile {
-            path: path.display().to_string(),
-        }),
-        None if Path::new(DEFAULT_FILE).exists() => {
-            Ok(Figment::from(Toml::file_exact(DEFAULT_FILE)))
-        }
+        Some(path) => match readable(path) {
+            Ok(()) => Ok(Figment::from(Toml::file_exact(path))),
+            Err(reason) => Err(SettingError::NoFile {
+                file: format!("--config {}", path.display()),
+                reason,
+            }),
+        },
+        None if Path::new(DEFAULT_FILE).exists() => match readable(Path::new(DEFAULT_FILE)) {
+            Ok(()) => Ok(Figment::from(Toml::file_exact(DEFAULT_FILE))),
+            Err(reason) => Err(SettingError::NoFile {
+                file: DEFAULT_FILE.to_owned(),
+                reason,
+            }),
+        },
         None => Ok(Figment::new()),
+    }
+}
+
+/// Why a file of settings cannot be read, if so.
+fn readable(path: &Path) -> Result<(), String> {
+    // Opened, not read: a pipe is read only once.
+    match File::open(path).and_then(|file| file.metadata()) {
+        Ok(about) if about.is_dir() => Err("it is a folder, not a file".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err("there is no such file".to_owned())
+        }
+        Err(error) => Err(format!("it cannot be read: {error}")),
     }
 }
 

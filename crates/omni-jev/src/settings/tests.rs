@@ -231,7 +231,7 @@ fn a_wrong_table_is_named_by_its_place() {
     wrong(
         "name = \"b\"\nmax_failures = 0",
         "worker[1].max_failures in ",
-        "above zero",
+        "from 1 to 1000000",
     );
 }
 
@@ -243,5 +243,138 @@ fn tables_contradict_a_backend_of_its_own() {
         jail.set_env("OMNI_JEV_BACKEND_URL", "http://127.0.0.1:1");
         let error = load(&[]).unwrap_err();
         assert!(error.contains("[[worker]]"), "{error}");
+    });
+}
+
+#[test]
+fn a_time_beyond_a_year_is_refused_wherever_it_is_set() {
+    for (name, value) in [
+        ("OMNI_JEV_BACKEND_TIMEOUT", "500000000000y"),
+        ("OMNI_JEV_DRAIN_TIMEOUT", "99999999999999999999s"),
+        ("OMNI_JEV_WORKER_START_DEADLINE", "366d"),
+        ("OMNI_JEV_WORKER_STOP_GRACE", "500000000000y"),
+        ("OMNI_JEV_WORKER_RESTART_WINDOW", "18446744073709551615s"),
+        ("OMNI_JEV_WORKER_HANG_TIMEOUT", "2y"),
+    ] {
+        alone(|jail| {
+            jail.set_env(name, value);
+            let error = load(&[]).unwrap_err();
+            assert_eq!(error, format!("{name}: it must be 365d at most"));
+        });
+    }
+    alone(|jail| {
+        jail.create_file(
+            "omni-jev.toml",
+            "[[worker]]\nname = \"a\"\nstop_grace = \"2y\"",
+        )
+        .unwrap();
+        let error = load(&["--drain-timeout", "365d"]).unwrap_err();
+        assert!(error.starts_with("worker[0].stop_grace in "), "{error}");
+        assert!(error.ends_with(": it must be 365d at most"), "{error}");
+    });
+}
+
+#[test]
+fn a_count_beyond_all_measure_is_refused_wherever_it_is_set() {
+    for value in [
+        "0",
+        "-1",
+        "1e3",
+        "1000001",
+        "18446744073709551615",
+        "4294967296",
+    ] {
+        alone(|jail| {
+            let wrong = load(&[&format!("--max-in-flight={value}")]).unwrap_err();
+            assert_eq!(
+                wrong,
+                "--max-in-flight: it must be a whole number from 1 to 1000000"
+            );
+            jail.set_env("OMNI_JEV_MAX_CONNECTIONS", value);
+            let wrong = load(&[]).unwrap_err();
+            assert_eq!(
+                wrong,
+                "OMNI_JEV_MAX_CONNECTIONS: it must be a whole number from 1 to 1000000"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_size_beyond_all_measure_is_refused() {
+    for value in ["2TiB", "15EiB", "16EiB", "18446744073709551615"] {
+        alone(|jail| {
+            jail.set_env("OMNI_JEV_MAX_REQUEST_BYTES", value);
+            let error = load(&[]).unwrap_err();
+            assert_eq!(error, "OMNI_JEV_MAX_REQUEST_BYTES: it must be 1TiB at most");
+        });
+    }
+}
+
+#[test]
+fn a_log_filter_of_a_word_that_is_no_level_is_refused() {
+    for value in [
+        "nonsense",
+        "info,nonsense",
+        "omni_jev",
+        "info,,debug",
+        "hunter2=",
+    ] {
+        alone(|jail| {
+            jail.set_env("OMNI_JEV_LOG", value);
+            let error = load(&[]).unwrap_err();
+            assert!(
+                error.starts_with("OMNI_JEV_LOG: it must be error"),
+                "{error}"
+            );
+        });
+    }
+    for value in ["OFF", "warn", "info,worker=debug", "info,omni_jev=trace"] {
+        alone(|_| {
+            assert_eq!(load(&["--log", value]).unwrap().log.0, value);
+        });
+    }
+}
+
+#[test]
+fn a_yes_or_no_is_one_of_two_words() {
+    for value in ["1", "yes", "\"hunter2\"", "[1]"] {
+        alone(|jail| {
+            jail.set_env("OMNI_JEV_ALLOW_WITHOUT_KEY", value);
+            assert_eq!(
+                load(&[]).unwrap_err(),
+                "OMNI_JEV_ALLOW_WITHOUT_KEY: it must be true or false"
+            );
+        });
+    }
+    alone(|_| {
+        let settings = load(&["--recover-device=false"]).unwrap();
+        assert!(!settings.workers()[0].recover_device);
+        assert!(load(&["--recover-device"]).unwrap().workers()[0].recover_device);
+        assert_eq!(
+            load(&["--recover-device=hunter2"]).unwrap_err(),
+            "--recover-device: it must be true or false"
+        );
+    });
+}
+
+#[test]
+fn a_file_of_settings_that_cannot_be_read_is_said_to_be_what_it_is() {
+    alone(|jail| {
+        jail.create_dir("folder").unwrap();
+        assert_eq!(
+            load(&["--config", "folder"]).unwrap_err(),
+            "--config folder: it is a folder, not a file"
+        );
+        assert_eq!(
+            load(&["--config", "nowhere"]).unwrap_err(),
+            "--config nowhere: there is no such file"
+        );
+        assert!(load(&["--config", "/dev/null"]).is_ok());
+        jail.create_dir("omni-jev.toml").unwrap();
+        assert_eq!(
+            load(&[]).unwrap_err(),
+            "omni-jev.toml: it is a folder, not a file"
+        );
     });
 }

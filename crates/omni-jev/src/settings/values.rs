@@ -12,10 +12,20 @@ use omni_jev_frontend::Endpoint;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, de};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
-/// A length of time with its unit, more than zero.
+/// The longest time that a setting takes: a sum of several is still one that clocks can count.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
+/// The largest count that a setting takes, which is more than any machine has of what is counted.
+const MOST: usize = 1_000_000;
+
+/// A length of time with its unit, more than zero and at most a year.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
+
+/// The largest size that a setting takes, in bytes: more than any machine holds of what is limited.
+const LARGEST: u64 = 1 << 40;
 
 /// A number of bytes, more than zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +71,13 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match humantime::parse_duration(text) {
-            Ok(Duration::ZERO) | Err(_) => {
+            Ok(duration) if duration > LONGEST => Err("it must be 365d at most"),
+            Ok(duration) if duration > Duration::ZERO => Ok(Self(duration)),
+            // A number that does not fit is an error of its own, whatever its unit.
+            Err(humantime::DurationError::NumberOverflow) => Err("it must be 365d at most"),
+            Ok(_) | Err(_) => {
                 Err("it must be a time above zero with its unit, such as 500ms, 60s or 10m")
             }
-            Ok(duration) => Ok(Self(duration)),
         }
     }
 }
@@ -93,6 +106,7 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match ByteSize::from_str(text) {
+            Ok(ByteSize(bytes)) if bytes > LARGEST => Err("it must be 1TiB at most"),
             Ok(ByteSize(bytes)) if bytes > 0 => Ok(Self(bytes)),
             _ => Err("it must be a size above zero, such as 500000, 512KiB or 8MiB"),
         }
@@ -173,11 +187,18 @@ impl FromStr for LogFilter {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match EnvFilter::try_new(text) {
-            Ok(_) if !text.is_empty() => Ok(Self(text.to_owned())),
-            _ => Err(
+        // The filter would take any other word for the name of a part of the program, and show nothing else.
+        let is_known = |directive: &str| {
+            let word = directive.trim();
+            (word.contains(['=', '[']) && !word.ends_with('='))
+                || (!word.is_empty() && LevelFilter::from_str(word).is_ok())
+        };
+        if text.split(',').all(is_known) && EnvFilter::try_new(text).is_ok() {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(
                 "it must be error, warn, info, debug, trace or off, or directives such as info,worker=debug",
-            ),
+            )
         }
     }
 }
@@ -219,13 +240,45 @@ where
         .map_err(|error| D::Error::custom(format_args!("it {error}")))
 }
 
-/// Reads a count that must not be zero.
+/// Reads a count that must not be zero or beyond all measure.
 pub(super) fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     text(deserializer)?
         .parse()
         .ok()
-        .filter(|count| *count > 0)
-        .ok_or_else(|| D::Error::custom("it must be a whole number above zero"))
+        .filter(|count| (1..=MOST).contains(count))
+        .ok_or_else(|| D::Error::custom("it must be a whole number from 1 to 1000000"))
+}
+
+/// Reads a yes or no, which only two words are: a `1` may be a slip of the keyboard.
+pub(super) fn truth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    struct Truth;
+
+    impl Visitor<'_> for Truth {
+        type Value = bool;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("true or false")
+        }
+
+        fn visit_bool<E: de::Error>(self, truth: bool) -> Result<bool, E> {
+            Ok(truth)
+        }
+
+        // A flag's value is text.
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<bool, E> {
+            text.parse()
+                .map_err(|_| E::invalid_value(Unexpected::Other("something else"), &self))
+        }
+    }
+
+    deserializer.deserialize_any(Truth)
+}
+
+/// Reads a yes or no, where it may be left out.
+pub(super) fn maybe_truth<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<bool>, D::Error> {
+    truth(deserializer).map(Some)
 }
 
 /// Reads a count that must not be zero, where one may be left out.

@@ -27,6 +27,7 @@ pub(crate) struct WorkerTable {
     max_restart_delay: Option<Span>,
     hang_timeout: Option<Span>,
     max_rss: Option<Size>,
+    #[serde(deserialize_with = "super::values::maybe_truth")]
     recover_device: Option<bool>,
 }
 

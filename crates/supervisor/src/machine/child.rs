@@ -29,6 +29,8 @@ pub(super) struct Child {
     pub(super) wishes: Wishes,
     pub(super) quietness: Quietness,
     progress_at: Instant,
+    /// When it last ended something long that it said it would do.
+    busy_until: Instant,
     probe_at: Instant,
     probe_in_flight: bool,
     failed_probes: u32,
@@ -81,6 +83,9 @@ pub(super) enum EndStep {
     Leaving {
         since: Instant,
     },
+    /// It says that somebody else asked it to end: it finishes what it has, and ends by itself.
+    /// A second SIGTERM would make it drop that.
+    Departing,
     Aborted,
     Terminated,
     Killed,
@@ -120,6 +125,7 @@ impl Child {
             wishes: Wishes::default(),
             quietness: Quietness::Unknown,
             progress_at: now,
+            busy_until: now,
             probe_at: now + policy.probe.starting_interval,
             probe_in_flight: false,
             failed_probes: 0,
@@ -131,6 +137,11 @@ impl Child {
         self.report.as_ref().map(|report| report.phase)
     }
 
+    /// Whether it has done anything that a worker does.
+    pub(super) fn has_begun(&self) -> bool {
+        self.report.is_some() || self.ready_at.is_some()
+    }
+
     pub(super) fn is_serving(&self) -> bool {
         self.serving != Serving::No
     }
@@ -140,6 +151,9 @@ impl Child {
             return;
         }
         self.progress_at = now;
+        if self.phase().is_some_and(Phase::is_busy) && !report.phase.is_busy() {
+            self.busy_until = now;
+        }
         if report.phase == Phase::Ready && !self.is_serving() {
             // It listens now: no need to wait for the next round.
             self.probe_at = now;
@@ -229,6 +243,11 @@ impl Child {
         };
     }
 
+    /// How long it has owed an answer: what waited while it was busy is owed from then on.
+    pub(super) fn owed_for(&self, now: Instant, unanswered: Duration) -> Duration {
+        unanswered.min(now.saturating_duration_since(self.busy_until))
+    }
+
     /// From when on the moment is quiet if nothing is sent; none while something is in flight.
     /// Where nobody counts, every moment is as quiet as another.
     pub(super) fn quiet_at(&self, policy: &Policy) -> Option<Instant> {
@@ -281,7 +300,7 @@ impl Child {
     }
 
     /// When it next needs attention.
-    pub(super) fn next_wake(&self, policy: &Policy) -> Option<Instant> {
+    pub(super) fn next_wake(&self, policy: &Policy, retired: bool) -> Option<Instant> {
         if let Some(ending) = &self.ending {
             let left = match ending.step {
                 EndStep::Leaving { since } => self.left_at(since, policy),
@@ -292,7 +311,7 @@ impl Child {
         let probe = (!self.probe_in_flight).then_some(self.probe_at);
         let patience = (!self.is_serving())
             .then(|| self.note_at.min(self.progress_at + policy.start_deadline));
-        let wish = self.next_wish(policy);
+        let wish = self.next_wish(policy).filter(|_| !retired);
         [probe, patience, wish].into_iter().flatten().min()
     }
 }

@@ -44,7 +44,9 @@ impl Machine {
         };
         match (how, &child.ending) {
             (Stop::Graceful, None) => self.end(now, EndStep::Terminated, None, actions),
-            (Stop::Graceful, Some(ending)) if matches!(ending.step, EndStep::Leaving { .. }) => {
+            (Stop::Graceful, Some(ending))
+                if matches!(ending.step, EndStep::Leaving { .. } | EndStep::Departing) =>
+            {
                 self.end(now, EndStep::Terminated, None, actions);
             }
             // Already on its way, for a failure.
@@ -91,8 +93,42 @@ impl Machine {
         });
     }
 
+    /// Somebody else asked the process to end: it is sent nothing more, and left to finish.
+    pub(super) fn depart(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let patience = self.policy.leave_limit + self.policy.stop_grace;
+        let Life::Alive(child) = &mut self.life else {
+            return;
+        };
+        if child.ending.is_some() {
+            return;
+        }
+        actions.push(info(format!(
+            "the worker (pid {}) was asked to stop by somebody else: it finishes what it has",
+            child.pid
+        )));
+        child.serving = Serving::No;
+        child.ending = Some(Ending {
+            step: EndStep::Departing,
+            due: now + patience,
+            cause: None,
+            plan: Some(Plan {
+                reason: "somebody else asked it to stop".to_owned(),
+                // Whoever does that again and again must not have it start for ever.
+                counts: true,
+            }),
+        });
+    }
+
+    /// Lets the living process be the last one.
+    pub(super) fn on_retire_asked(&mut self, actions: &mut Vec<Action>) {
+        self.retired = true;
+        if matches!(self.life, Life::Resting { .. } | Life::Halted) {
+            self.finish(Outcome::Stopped { forced: false }, actions);
+        }
+    }
+
     pub(super) fn on_restart_asked(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.stop.is_some() {
+        if self.stop.is_some() || self.retired {
             return;
         }
         self.halt = false;
@@ -132,7 +168,9 @@ impl Machine {
         };
         let (step, cause, pid) = (ending.step, ending.cause.take(), child.pid);
         match step {
-            EndStep::Leaving { .. } => self.end(now, EndStep::Terminated, cause, actions),
+            EndStep::Leaving { .. } | EndStep::Departing => {
+                self.end(now, EndStep::Terminated, cause, actions);
+            }
             EndStep::Aborted | EndStep::Terminated => {
                 actions.push(info(format!(
                     "killing the worker (pid {pid}), it did not end"
@@ -169,7 +207,7 @@ impl Machine {
             return;
         };
         let (signal, patience) = match step {
-            EndStep::Leaving { .. } => return,
+            EndStep::Leaving { .. } | EndStep::Departing => return,
             EndStep::Aborted => (Signal::Abort, self.policy.abort_grace),
             EndStep::Terminated => (Signal::Terminate, self.policy.stop_grace),
             EndStep::Killed => (Signal::Kill, self.policy.kill_wait),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{About, Exit, Outcome, Phase, WorkerStatus};
 
-/// Something that happened. All but the last five carry the generation of the process they are
+/// Something that happened. All but the last six carry the generation of the process they are
 /// about; what is said of a process that is no longer the living one changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -77,6 +77,8 @@ pub enum Event {
     RestartAsked,
     /// Someone asked for no process until a restart is asked for.
     HaltAsked,
+    /// Someone asked for no further process: the one that lives goes on until it ends.
+    RetireAsked,
     /// Time went by; see [`Machine::next_wake`](super::Machine::next_wake).
     Tick,
     /// Someone asked to stop.

@@ -16,15 +16,19 @@
 //!
 //! What always holds, and is tested with made-up lives: no second process is spawned while one
 //! lives; the status is never `ready` for a process that is gone; exit codes 64 and 78 are never
-//! retried; a stop always comes to an end, even with a process that will not die.
+//! retried, nor is an exit 0 before the process did anything a worker does; a stop always comes to
+//! an end, even with a process that will not die.
 
 mod child;
 mod ending;
 mod event;
+mod exits;
 mod failures;
 mod snapshot;
 mod wish;
 
+#[cfg(test)]
+mod life;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
@@ -42,10 +46,7 @@ use self::child::{Child, ProbeVerdict};
 pub use self::event::{Action, Degradation, Event, Load, NoteLevel, ProbeAnswer, Report, Signal};
 use self::failures::Failures;
 use crate::random::Jitter;
-use crate::{Exit, Failure, FailureKind, LastExit, Outcome, Policy, WorkerStatus};
-
-/// How many ends of processes are remembered.
-const MAX_HISTORY: usize = 20;
+use crate::{Exit, LastExit, Phase, Policy, WorkerStatus};
 
 /// The life of one worker. See the [module](self).
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub struct Machine {
     stop: Option<Stop>,
     /// Whether there is to be no process until a restart is asked for.
     halt: bool,
+    /// Whether there is to be no further process.
+    retired: bool,
     generation: u64,
     failures: Failures,
     last_start_took: Option<Duration>,
@@ -98,6 +101,7 @@ impl Machine {
             life: Life::Resting { until: now },
             stop: None,
             halt: false,
+            retired: false,
             generation: 0,
             failures: Failures::default(),
             last_start_took: None,
@@ -118,7 +122,8 @@ impl Machine {
         match &self.life {
             Life::Resting { until } => Some(*until),
             Life::Alive(child) => {
-                let wakes = [child.next_wake(&self.policy), self.next_recovery()];
+                let recovery = self.next_recovery().filter(|_| !self.retired);
+                let wakes = [child.next_wake(&self.policy, self.retired), recovery];
                 wakes.into_iter().flatten().min()
             }
             Life::Spawning | Life::Halted | Life::Ended { .. } => None,
@@ -168,9 +173,7 @@ impl Machine {
                 self.on_spawn_failed(now, reason, hopeless, actions);
             }
             Event::Progress { generation, report } => {
-                if let Some(child) = self.child(generation) {
-                    child.on_report(now, report);
-                }
+                self.on_progress(now, generation, report, actions);
             }
             Event::Probed { generation, answer } => {
                 self.on_probed(now, generation, answer, actions);
@@ -190,6 +193,7 @@ impl Machine {
             Event::KillAsked => self.on_stop_asked(now, Stop::Now, actions),
             Event::RestartAsked => self.on_restart_asked(now, actions),
             Event::HaltAsked => self.on_halt_asked(now, actions),
+            Event::RetireAsked => self.on_retire_asked(actions),
             Event::Tick | Event::Spawned { .. } | Event::SpawnFailed { .. } => {}
         }
     }
@@ -205,28 +209,20 @@ impl Machine {
         }
     }
 
-    fn on_spawn_failed(
+    fn on_progress(
         &mut self,
         now: Instant,
-        reason: String,
-        hopeless: bool,
+        generation: u64,
+        report: Report,
         actions: &mut Vec<Action>,
     ) {
-        let summary = "the worker's process could not be started".to_owned();
-        self.remember(LastExit {
-            generation: self.generation,
-            exit: None,
-            planned: false,
-            summary,
-            reason: reason.clone(),
-            at: now,
-        });
-        if self.stop.is_some() {
-            self.finish(Outcome::Stopped { forced: false }, actions);
-        } else if hopeless {
-            self.give_up(FailureKind::CannotRun, reason, None, actions);
-        } else {
-            self.on_failure(now, &reason, None, actions);
+        let Some(child) = self.child(generation) else {
+            return;
+        };
+        let drains = report.phase == Phase::Draining;
+        child.on_report(now, report);
+        if drains {
+            self.depart(now, actions);
         }
     }
 
@@ -262,7 +258,8 @@ impl Machine {
             return;
         };
         child.on_load(now, load);
-        if let Some(age) = load.unanswered_for
+        let owed = |age| child.owed_for(now, age);
+        if let Some(age) = load.unanswered_for.map(owed)
             && age >= policy.oldest_request_limit
             && child.is_serving()
             && !child.may_be_silent(now, &policy)
@@ -284,7 +281,9 @@ impl Machine {
             Life::Alive(child) if child.ending.is_some() => self.on_ending_due(now, actions),
             Life::Alive(_) => {
                 self.watch_child(now, actions);
-                self.grant_wishes(now, actions);
+                if !self.retired {
+                    self.grant_wishes(now, actions);
+                }
             }
             Life::Resting { .. } | Life::Spawning | Life::Halted | Life::Ended { .. } => {}
         }
@@ -315,123 +314,6 @@ impl Machine {
                 generation: child.generation,
             });
         }
-    }
-
-    fn on_exited(
-        &mut self,
-        now: Instant,
-        generation: u64,
-        exit: Exit,
-        last_words: Option<String>,
-        actions: &mut Vec<Action>,
-    ) {
-        let Some(child) = self.child(generation) else {
-            return;
-        };
-        let (cause, plan) = child
-            .ending
-            .as_mut()
-            .map_or((None, None), |end| (end.cause.take(), end.plan.take()));
-        let forced = child.was_killed();
-        let pid = child.pid;
-        // Whatever comes next, this process is gone.
-        self.life = Life::Resting { until: now };
-        *self.exits.entry(exit).or_default() += 1;
-        let summary = snapshot::exit_summary(exit, forced, cause.is_some(), plan.is_some());
-        let cause = cause.or_else(|| plan.as_ref().map(|plan| plan.reason.clone()));
-        let reason = snapshot::exit_reason(exit, forced, cause, last_words.as_deref());
-        self.remember(LastExit {
-            generation,
-            exit: Some(exit),
-            planned: plan.is_some() || self.stop.is_some(),
-            summary,
-            reason: reason.clone(),
-            at: now,
-        });
-        if self.stop.is_some() {
-            actions.push(info(format!("the worker (pid {pid}) is gone: {exit}")));
-            self.finish(Outcome::Stopped { forced }, actions);
-        } else if exit.is_configuration() {
-            let reason = last_words.unwrap_or(reason);
-            self.give_up(FailureKind::Configuration, reason, exit.code(), actions);
-        } else if plan.is_some_and(|plan| !plan.counts) {
-            actions.push(info(format!("the worker (pid {pid}) is gone: {exit}")));
-            self.rest_until(now);
-        } else {
-            self.on_failure(now, &reason, exit.code(), actions);
-        }
-    }
-
-    /// Counts a failure, and rests or gives up.
-    fn on_failure(
-        &mut self,
-        now: Instant,
-        reason: &str,
-        exit_code: Option<i32>,
-        actions: &mut Vec<Action>,
-    ) {
-        let policy = &self.policy.restart;
-        let most = policy.max_failures;
-        let count = self.failures.record(now, policy);
-        if count >= most {
-            let reason = format!("the worker failed {count} times, the last time because {reason}");
-            return self.give_up(FailureKind::GaveUp, reason, exit_code, actions);
-        }
-        let delay = failures::delay(policy, count, &mut self.jitter);
-        actions.push(Action::Note {
-            level: NoteLevel::Warn,
-            text: format!(
-                "the worker failed ({count} of at most {most}): {reason}; next start in {:.1} s",
-                delay.as_secs_f64()
-            ),
-        });
-        self.rest_until(now + delay);
-    }
-
-    fn rest_until(&mut self, until: Instant) {
-        self.life = if self.halt {
-            Life::Halted
-        } else {
-            Life::Resting { until }
-        };
-    }
-
-    /// Keeps how a process ended, or why it could not be started.
-    fn remember(&mut self, last: LastExit) {
-        let history = Arc::make_mut(&mut self.history);
-        if history.len() == MAX_HISTORY {
-            history.remove(0);
-        }
-        history.push(last.clone());
-        self.last_exit = Some(last);
-    }
-
-    fn give_up(
-        &mut self,
-        kind: FailureKind,
-        reason: String,
-        exit_code: Option<i32>,
-        actions: &mut Vec<Action>,
-    ) {
-        actions.push(Action::Note {
-            level: NoteLevel::Error,
-            text: format!("giving up on the worker: {reason}"),
-        });
-        self.finish(
-            Outcome::Failed(Failure {
-                kind,
-                reason,
-                exit_code,
-            }),
-            actions,
-        );
-    }
-
-    fn finish(&mut self, outcome: Outcome, actions: &mut Vec<Action>) {
-        self.life = Life::Ended {
-            failed: matches!(outcome, Outcome::Failed(_)),
-        };
-        actions.push(Action::Finish(outcome));
     }
 }
 

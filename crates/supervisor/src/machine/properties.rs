@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::world::{MAX_FAILURES, ProbeKind, Step, StrayKind, World};
 use super::*;
-use crate::Phase;
+use crate::{FailureKind, Outcome, Phase};
 
 fn any_exit() -> impl Strategy<Value = Exit> {
     prop_oneof![
@@ -56,7 +56,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     let phase = prop_oneof![
         Just(Phase::Load),
         Just(Phase::Ready),
-        Just(Phase::Preparing)
+        Just(Phase::Preparing),
+        Just(Phase::Draining)
     ];
     prop_oneof![
         4 => (0_u64..30_000).prop_map(|ms| Step::Wait(Duration::from_millis(ms))),
@@ -114,6 +115,19 @@ proptest! {
         }
         prop_assert!(world.outcome.is_some(), "still going");
         prop_assert!(world.now - asked_at <= Duration::from_secs(20), "too slow");
+    }
+
+    #[test]
+    fn the_last_process_has_no_successor_and_its_end_is_the_end(
+        seed: u64, steps in any_life(), more in any_life(), exit in any_exit(),
+    ) {
+        let mut world = World::new(seed);
+        world.live(&steps);
+        world.step(&Step::Retire);
+        world.live(&more);
+        world.step(&Step::SpawnWorks);
+        world.step(&Step::Exits(exit));
+        prop_assert!(world.outcome.is_some(), "still going");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::scenarios::Life;
+use super::life::Life;
 use super::*;
-use crate::WorkerState;
+use crate::{Outcome, WorkerState};
 
 const QUIET: Duration = Duration::from_millis(500);
 

@@ -1,175 +1,10 @@
 //! Single lives, written down event by event.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::life::Life;
 use super::*;
-use crate::{About, Phase, WorkerState};
-
-/// A machine with a clock that only moves when told to.
-pub(super) struct Life {
-    pub(super) machine: Machine,
-    pub(super) now: Instant,
-    pub(super) last: Vec<Action>,
-}
-
-impl Life {
-    pub(super) fn new() -> Self {
-        Self::with(Policy::default())
-    }
-
-    pub(super) fn with(policy: Policy) -> Self {
-        let now = Instant::now();
-        Self {
-            machine: Machine::new("main", policy, 1, now),
-            now,
-            last: Vec::new(),
-        }
-    }
-
-    /// A worker that has just become ready, 3 s after its spawn.
-    pub(super) fn ready() -> Self {
-        Self::ready_with(Policy::default())
-    }
-
-    pub(super) fn ready_with(policy: Policy) -> Self {
-        let mut life = Self::with(policy);
-        life.spawned();
-        life.after(Duration::from_secs(3), Event::Tick);
-        life.probed(true);
-        assert_eq!(life.state(), WorkerState::Ready);
-        life
-    }
-
-    pub(super) fn on(&mut self, event: Event) -> &[Action] {
-        self.last = self.machine.handle(self.now, event);
-        &self.last
-    }
-
-    pub(super) fn after(&mut self, time: Duration, event: Event) -> &[Action] {
-        self.now += time;
-        self.on(event)
-    }
-
-    /// Lets time pass up to what the machine waits for.
-    pub(super) fn wake(&mut self) -> &[Action] {
-        self.now = self.machine.next_wake().expect("it waits for something");
-        self.on(Event::Tick)
-    }
-
-    pub(super) fn generation(&self) -> u64 {
-        self.machine.status().generation
-    }
-
-    pub(super) fn state(&self) -> WorkerState {
-        self.machine.status().state
-    }
-
-    pub(super) fn spawned(&mut self) {
-        let wanted = self
-            .wake()
-            .iter()
-            .any(|action| matches!(action, Action::Spawn { .. }));
-        assert!(wanted, "no process was asked for: {:?}", self.last);
-        self.spawned_now();
-    }
-
-    /// The process that was asked for is there.
-    pub(super) fn spawned_now(&mut self) {
-        let generation = self.generation();
-        self.on(Event::Spawned {
-            generation,
-            pid: 100 + u32::try_from(generation).unwrap(),
-            instance: format!("instance-{generation}"),
-            socket: format!("{generation}.sock").into(),
-        });
-    }
-
-    pub(super) fn probed(&mut self, ready: bool) {
-        let generation = self.generation();
-        self.on(Event::Probed {
-            generation,
-            answer: ProbeAnswer::Answered {
-                instance: format!("instance-{generation}"),
-                ready,
-                degraded: None,
-                about: About::default(),
-            },
-        });
-    }
-
-    /// Its health says that it runs on another device, or that it is degraded otherwise.
-    pub(super) fn degrades(&mut self, device: bool) -> &[Action] {
-        let generation = self.generation();
-        self.on(Event::Probed {
-            generation,
-            answer: ProbeAnswer::Answered {
-                instance: format!("instance-{generation}"),
-                ready: true,
-                degraded: Some(Degradation {
-                    why: "asked for mps, it runs on cpu".to_owned(),
-                    device,
-                }),
-                about: About::default(),
-            },
-        })
-    }
-
-    pub(super) fn load(&mut self, in_flight: usize, unanswered: Option<u64>) -> &[Action] {
-        let generation = self.generation();
-        self.on(Event::Load {
-            generation,
-            load: Load {
-                in_flight,
-                unanswered_for: unanswered.map(Duration::from_secs),
-            },
-        })
-    }
-
-    pub(super) fn probe_failed(&mut self) -> &[Action] {
-        let generation = self.generation();
-        self.on(Event::Probed {
-            generation,
-            answer: ProbeAnswer::Failed {
-                reason: "no answer".to_owned(),
-            },
-        })
-    }
-
-    pub(super) fn says(&mut self, phase: Phase) {
-        let generation = self.generation();
-        self.on(Event::Progress {
-            generation,
-            report: Report {
-                phase,
-                detail: String::new(),
-            },
-        });
-    }
-
-    pub(super) fn exits(&mut self, exit: Exit, last_words: Option<&str>) {
-        let generation = self.generation();
-        self.on(Event::Exited {
-            generation,
-            exit,
-            last_words: last_words.map(str::to_owned),
-        });
-    }
-
-    pub(super) fn signals(&self) -> Vec<Signal> {
-        let signal = |action: &Action| match action {
-            Action::Signal { signal, .. } => Some(*signal),
-            _ => None,
-        };
-        self.last.iter().filter_map(signal).collect()
-    }
-
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
-        match self.last.last() {
-            Some(Action::Finish(outcome)) => Some(outcome),
-            _ => None,
-        }
-    }
-}
+use crate::{About, FailureKind, Outcome, Phase, WorkerState};
 
 #[test]
 fn a_ready_phase_is_probed_at_once_and_only_the_probe_makes_it_ready() {
@@ -285,7 +120,17 @@ fn a_request_that_is_too_old_is_a_hang_although_health_answers() {
     life.load(1, Some(80));
     assert_eq!(life.state(), WorkerState::Ready, "preparing is no hang");
     life.says(Phase::Ready);
-    life.load(0, Some(75));
+    life.load(0, Some(80));
+    assert_eq!(
+        life.state(),
+        WorkerState::Ready,
+        "it has only just begun again"
+    );
+    life.after(Duration::from_secs(74), Event::Tick);
+    life.load(0, Some(154));
+    assert_eq!(life.state(), WorkerState::Ready);
+    life.after(Duration::from_secs(1), Event::Tick);
+    life.load(0, Some(155));
     assert_eq!(life.signals(), [Signal::Abort]);
 }
 
@@ -424,4 +269,89 @@ fn a_process_that_is_being_ended_is_no_longer_ready_or_degraded_whatever_it_says
     life.on(Event::StopAsked);
     assert_eq!(life.state(), WorkerState::Stopping);
     assert_eq!(life.machine.status().degraded, None);
+}
+
+#[test]
+fn a_worker_that_somebody_else_stops_is_left_to_finish_and_no_hang() {
+    let mut life = Life::ready();
+    life.load(1, Some(1));
+    life.says(Phase::Draining);
+    assert_eq!(life.state(), WorkerState::Restarting);
+    // Its socket is closed, and what it has takes long.
+    for _ in 0..20 {
+        life.probe_failed();
+        life.after(Duration::from_secs(3), Event::Tick);
+        assert_eq!(life.signals(), []);
+    }
+    life.load(0, None);
+    life.exits(Exit::Code(0), None);
+    let status = life.machine.status();
+    let last = status.last_exit.clone().unwrap();
+    assert!(last.planned);
+    assert_eq!(last.reason, "somebody else asked it to stop (exit code 0)");
+    life.spawned();
+}
+
+#[test]
+fn a_worker_that_somebody_else_stops_and_that_never_ends_is_ended() {
+    let policy = Policy::default();
+    let limit = policy.leave_limit + policy.stop_grace;
+    let mut life = Life::ready();
+    life.says(Phase::Draining);
+    life.after(limit, Event::Tick);
+    assert_eq!(life.signals(), [Signal::Terminate]);
+    life.wake();
+    assert_eq!(life.signals(), [Signal::Kill]);
+}
+
+#[test]
+fn the_last_process_serves_on_and_its_end_is_no_failure() {
+    let mut life = Life::ready();
+    life.on(Event::RetireAsked);
+    assert_eq!(life.state(), WorkerState::Ready);
+    life.exits(Exit::Code(0), None);
+    assert_eq!(life.outcome(), Some(&Outcome::Stopped { forced: false }));
+    let warns =
+        |action: &Action| matches!(action, Action::Note { level, .. } if *level != NoteLevel::Info);
+    assert!(!life.last.iter().any(warns), "{:?}", life.last);
+}
+
+#[test]
+fn an_exit_0_before_the_first_phase_is_not_retried_and_one_after_it_is() {
+    let mut life = Life::new();
+    life.spawned();
+    life.says(Phase::Import);
+    life.exits(Exit::Code(0), None);
+    assert_eq!(life.outcome(), None);
+    life.spawned();
+    life.exits(Exit::Code(0), Some("usage: worker [--help]"));
+    let Some(Outcome::Failed(failure)) = life.outcome() else {
+        panic!("{:?}", life.last);
+    };
+    assert_eq!(failure.kind, FailureKind::CannotRun);
+    assert!(failure.reason.contains("exit code 0"), "{failure}");
+}
+
+#[test]
+fn last_words_that_are_known_to_be_hopeless_are_not_retried_and_give_the_cure() {
+    let policy = Policy {
+        hopeless: Some(crate::Hopeless {
+            last_words: "No module named worker".to_owned(),
+            cure: "install the worker".to_owned(),
+        }),
+        ..Policy::default()
+    };
+    let mut life = Life::with(policy);
+    life.spawned();
+    life.exits(Exit::Code(1), Some("python: No module named other"));
+    assert_eq!(life.outcome(), None);
+    life.spawned();
+    life.exits(Exit::Code(1), Some("python: No module named worker"));
+    let Some(Outcome::Failed(failure)) = life.outcome() else {
+        panic!("{:?}", life.last);
+    };
+    assert_eq!(
+        (failure.kind, failure.reason.as_str()),
+        (FailureKind::CannotRun, "install the worker")
+    );
 }

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::{About, Phase, RestartPolicy};
+use crate::{About, FailureKind, Outcome, Phase, RestartPolicy};
 
 pub(super) const MAX_FAILURES: u32 = 3;
 const MAX_MEMORY: u64 = 1 << 30;
@@ -37,6 +37,7 @@ pub(super) enum Step {
     },
     Restart,
     Halt,
+    Retire,
     Stray {
         offset: u64,
         kind: StrayKind,
@@ -74,6 +75,9 @@ pub(super) struct World {
     recovering: Option<u64>,
     /// Whether the last word on it was to have no process.
     halted: bool,
+    retired: bool,
+    /// Whether the living process has done anything that a worker does.
+    begun: bool,
     /// Whether the living process was signalled.
     pub(super) signalled: bool,
     /// When it failed, and whether it was ready since.
@@ -107,6 +111,8 @@ impl World {
             probing: None,
             recovering: None,
             halted: false,
+            retired: false,
+            begun: false,
             signalled: false,
             failures: Vec::new(),
             stop_asked: false,
@@ -137,6 +143,7 @@ impl World {
                 if let Some(generation) = self.asked.take() {
                     self.living = Some(generation);
                     self.signalled = false;
+                    self.begun = false;
                     self.send(spawned(generation));
                 }
             }
@@ -152,16 +159,21 @@ impl World {
                     self.probing = None;
                     self.recovering = None;
                     self.failures.push((self.now, false));
-                    self.never_again |= exit.is_configuration();
+                    let does_nothing = exit == Exit::Code(0) && !self.begun && !self.signalled;
+                    self.never_again |= exit.is_configuration() || does_nothing;
                     self.send(exited(generation, exit));
                 }
             }
             Step::ProbeEnds(kind) => {
                 if let Some(generation) = self.probing.take() {
+                    self.begun |= matches!(kind, ProbeKind::Ready | ProbeKind::Degraded);
                     self.send(probed(generation, kind));
                 }
             }
-            Step::Says(phase) => self.send(says(self.machine.generation, phase)),
+            Step::Says(phase) => {
+                self.begun |= self.living.is_some();
+                self.send(says(self.machine.generation, phase));
+            }
             Step::Load {
                 in_flight,
                 unanswered: unanswered_for,
@@ -194,6 +206,10 @@ impl World {
             Step::Halt => {
                 self.halted = true;
                 self.send(Event::HaltAsked);
+            }
+            Step::Retire => {
+                self.retired = true;
+                self.send(Event::RetireAsked);
             }
             // With no offset it would be the answer that was asked for, if one was.
             Step::Stray { offset: 0, .. } if self.asked.is_some() => {}
@@ -245,6 +261,7 @@ impl World {
                 assert_eq!((self.living, self.asked), (None, None), "a second process");
                 assert!(!self.stop_asked, "spawned after a stop");
                 assert!(!self.halted, "spawned after a halt");
+                assert!(!self.retired, "spawned after the last one");
                 assert!(!self.never_again, "retried what is never retried");
                 self.asked = Some(generation);
             }
@@ -277,7 +294,7 @@ impl World {
 
     fn check_outcome(&self, outcome: &Outcome) {
         match outcome {
-            Outcome::Stopped { .. } => assert!(self.stop_asked),
+            Outcome::Stopped { .. } => assert!(self.stop_asked || self.retired),
             Outcome::Failed(failure) => match failure.kind {
                 FailureKind::Configuration | FailureKind::CannotRun => assert!(self.never_again),
                 FailureKind::GaveUp => assert!(self.counted() >= MAX_FAILURES, "gave up early"),

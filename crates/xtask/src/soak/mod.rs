@@ -24,7 +24,7 @@ use self::account::Account;
 use self::faults::Fault;
 use self::subject::Subject;
 use crate::bench::interrupt;
-use crate::{python, step};
+use crate::{release, step};
 
 /// What `cargo xtask soak` takes.
 #[derive(Args)]
@@ -53,7 +53,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     interrupt::watch()?;
     let binary = match &options.binary {
         Some(binary) => binary.clone(),
-        None => build(root)?,
+        None => release::build(root)?,
     };
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     step::say(&format!(
@@ -82,18 +82,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     outcome?;
     account.print(options.minutes, options.clients, seed);
     Ok(account.verdict())
-}
-
-fn build(root: &Path) -> anyhow::Result<std::path::PathBuf> {
-    step::say("Building omni-jev in release");
-    step::run(python::cargo(root).args([
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "omni-jev",
-    ]))?;
-    Ok(python::target_directory(root).join("release/omni-jev"))
 }
 
 /// Does one fault after the other until the time is over, and sees each one healed.

@@ -24,7 +24,7 @@ use self::servers::Programs;
 use self::wrk::Wrk;
 use super::interrupt;
 use super::machine::{self, Environment};
-use crate::{python, step};
+use crate::{python, release, step};
 
 /// A thousand connections, as many to the backend, and room.
 const OPEN_FILES: u64 = 8192;
@@ -36,10 +36,10 @@ pub(crate) struct Options {
     #[arg(long)]
     core: Option<usize>,
     /// How many rounds; each measures every target once.
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 36, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// How long a round keeps each target under load, in seconds.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     /// Three rounds of a second each: tells whether it works, not how fast it is.
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
@@ -80,7 +80,7 @@ impl Plan {
         Self {
             rounds: options.rounds,
             load_seconds: options.seconds,
-            latency_milliseconds: 1000,
+            latency_milliseconds: 500,
             memory_starts: 3,
             seed,
         }
@@ -135,30 +135,28 @@ fn programs(root: &Path, options: &Options, nginx: PathBuf) -> anyhow::Result<Pr
     let nginx_template = fs::read_to_string(&template)
         .with_context(|| format!("cannot read {}", template.display()))?;
     step::say("Building the benchmark's backend in release");
-    build(root, &["omni-jev-frontend", "--example", "bench_backend"])?;
-    let release = python::target_directory(root).join("release");
+    step::run(python::cargo(root).args([
+        "build",
+        "--release",
+        "--locked",
+        "--package",
+        "omni-jev-frontend",
+        "--example",
+        "bench_backend",
+    ]))?;
     let omni_jev = if let Some(binary) = &options.binary {
         // It is started in another folder, so it needs its whole path.
         fs::canonicalize(binary)
             .with_context(|| format!("--binary {}: cannot be found", binary.display()))?
     } else {
-        step::say("Building omni-jev in release");
-        build(root, &["omni-jev"])?;
-        release.join("omni-jev")
+        release::build(root)?
     };
     Ok(Programs {
         nginx,
         nginx_template,
         omni_jev,
-        backend: release.join("examples/bench_backend"),
+        backend: python::target_directory(root).join("release/examples/bench_backend"),
     })
-}
-
-/// Builds a package in release, or a part of it.
-fn build(root: &Path, package: &[&str]) -> anyhow::Result<()> {
-    let mut cargo = python::cargo(root);
-    cargo.args(["build", "--release", "--locked", "--package"]);
-    step::run(cargo.args(package))
 }
 
 fn versions(programs: &Programs, wrk: &Wrk) -> Vec<String> {

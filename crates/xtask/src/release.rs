@@ -1,0 +1,34 @@
+//! The binary as people run it: built in release, with the better allocator where that can be built.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{python, step};
+
+/// Builds `omni-jev` in release and gives its path.
+///
+/// # Errors
+///
+/// When cargo fails.
+pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
+    let mut cargo = python::cargo(root);
+    cargo.args(["build", "--release", "--locked", "--package", "omni-jev"]);
+    if cfg!(target_os = "linux") {
+        if has_make() {
+            cargo.args(["--features", "jemalloc"]);
+        } else {
+            step::say(
+                "There is no `make`, so jemalloc is left out: omni-jev will need more memory and time",
+            );
+        }
+    }
+    step::say("Building omni-jev in release");
+    step::run(&mut cargo)?;
+    Ok(python::target_directory(root).join("release/omni-jev"))
+}
+
+/// Whether jemalloc's own build can run; a compiler is there, since Rust links with it.
+fn has_make() -> bool {
+    let version = Command::new("make").arg("--version").output();
+    version.is_ok_and(|made| made.status.success())
+}
