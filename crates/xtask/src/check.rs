@@ -1,10 +1,15 @@
 //! `cargo xtask test`: every check there is, in the order in which they are quick to fail.
+//!
+//! What needs only cargo and what needs only Python run side by side: each leaves cores idle that the other can use.
 
 // The summary is for the person at the terminal.
 #![allow(clippy::print_stderr)]
 
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -29,50 +34,99 @@ struct Check {
     command: Command,
 }
 
+/// Where a check's output goes.
+#[derive(Clone, Copy)]
+enum Output {
+    /// To the terminal as it comes.
+    Live,
+    /// To the terminal when the check has ended, whole, so that it stands apart from what runs beside it.
+    AtTheEnd,
+}
+
+/// What came of one check.
+struct Outcome {
+    name: &'static str,
+    passed: bool,
+    took: Duration,
+}
+
 /// Sets up, runs every check and prints a summary.
 ///
 /// # Errors
 ///
 /// When the set-up fails. Checks that fail are in the summary and in the exit code instead.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
     python::set_up(root, Requirements::Dev)?;
-    let mut results = Vec::new();
-    for mut check in checks(root) {
-        step::say(check.name);
-        let start = Instant::now();
-        let outcome = step::run(&mut check.command);
-        if let Err(error) = &outcome {
-            step::say_error(&format!("{error:#}"));
+    let runner = Runner {
+        fail_fast: options.fail_fast,
+        failed: AtomicBool::new(false),
+    };
+    let mut outcomes = thread::scope(|scope| {
+        let beside = scope.spawn(|| runner.run_all(python_checks(root), Output::AtTheEnd));
+        let mut outcomes = runner.run_all(rust_checks(root), Output::Live);
+        match beside.join() {
+            Ok(more) => outcomes.extend(more),
+            Err(panic) => std::panic::resume_unwind(panic),
         }
-        results.push((check.name, outcome.is_ok(), start.elapsed()));
-        if outcome.is_err() && options.fail_fast {
-            break;
-        }
-    }
-    Ok(summarize(&results))
+        outcomes
+    });
+    outcomes.extend(runner.run_all(checks_of_the_whole(root), Output::Live));
+    Ok(summarize(&outcomes, start.elapsed()))
 }
 
-fn checks(root: &Path) -> Vec<Check> {
+struct Runner {
+    fail_fast: bool,
+    failed: AtomicBool,
+}
+
+impl Runner {
+    /// Runs checks one after the other.
+    fn run_all(&self, checks: Vec<Check>, output: Output) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for Check { name, mut command } in checks {
+            if self.fail_fast && self.failed.load(Ordering::Relaxed) {
+                break;
+            }
+            step::say(name);
+            let start = Instant::now();
+            let result = match output {
+                Output::Live => step::run(&mut command),
+                Output::AtTheEnd => run_quietly(name, &mut command),
+            };
+            if let Err(error) = &result {
+                step::say_error(&format!("{error:#}"));
+                self.failed.store(true, Ordering::Relaxed);
+            }
+            outcomes.push(Outcome {
+                name,
+                passed: result.is_ok(),
+                took: start.elapsed(),
+            });
+        }
+        outcomes
+    }
+}
+
+/// Runs a command and prints all that it wrote when it has ended.
+fn run_quietly(name: &str, command: &mut Command) -> anyhow::Result<()> {
+    let (output, result) = step::capture(command)?;
+    let text = format!("==> {name}, which ran beside this, wrote:\n");
+    // Nobody can be told that the terminal is gone.
+    let _ = io::stderr()
+        .lock()
+        .write_all(&[text.as_bytes(), &output].concat());
+    result
+}
+
+fn rust_checks(root: &Path) -> Vec<Check> {
     let cargo = |name, args: &[&str]| {
         let mut command = python::cargo(root);
         command.args(args);
         Check { name, command }
     };
-    let python = |name, args: &[&str]| {
-        let mut command = Command::new(python::interpreter(root));
-        command.current_dir(root).arg("-m").args(args);
-        // Two threads of arithmetic beside another busy process on two cores are many times slower than one.
-        command.env("OMP_NUM_THREADS", "1");
-        let binary = python::target_directory(root).join("debug/omni-jev");
-        command.env("OMNI_JEV_BINARY", binary);
-        Check { name, command }
-    };
-    let ruff_format = [&["ruff", "format", "--check"][..], &PYTHON_FOLDERS].concat();
-    let ruff_check = [&["ruff", "check"][..], &PYTHON_FOLDERS].concat();
-    vec![
+    let mut checks = vec![
         cargo("Rust format", &["fmt", "--all", "--check"]),
-        python("Python format", &ruff_format),
-        python("Python lints", &ruff_check),
         cargo(
             "Rust lints",
             &[
@@ -85,8 +139,36 @@ fn checks(root: &Path) -> Vec<Check> {
                 "warnings",
             ],
         ),
-        python("Python types", &["mypy"]),
+        cargo("Rust tests", &["test", "--workspace", "--locked"]),
+        cargo(
+            "Build the binary for the tests",
+            &["build", "--locked", "--package", "omni-jev"],
+        ),
+    ];
+    if step::answers(python::cargo(root).args(["deny", "--version"])) {
+        // Advisories come from a repository of their own, which a machine may not reach.
+        let parts = ["licenses", "bans", "sources"];
+        checks.push(cargo(
+            "Licences and sources",
+            &[&["deny", "--locked", "check"][..], &parts].concat(),
+        ));
+    } else {
+        step::say(
+            "Skipped: licences and sources (`cargo install cargo-deny --locked` brings the check)",
+        );
+    }
+    checks
+}
+
+fn python_checks(root: &Path) -> Vec<Check> {
+    let ruff_format = [&["ruff", "format", "--check"][..], &PYTHON_FOLDERS].concat();
+    let ruff_check = [&["ruff", "check"][..], &PYTHON_FOLDERS].concat();
+    vec![
+        python(root, "Python format", &ruff_format),
+        python(root, "Python lints", &ruff_check),
+        python(root, "Python types", &["mypy"]),
         python(
+            root,
             "Python types of the worker",
             &[
                 "mypy",
@@ -96,24 +178,41 @@ fn checks(root: &Path) -> Vec<Check> {
                 "worker-py/tests",
             ],
         ),
-        cargo("Rust tests", &["test", "--workspace", "--locked"]),
-        cargo(
-            "Build the binary for the tests",
-            &["build", "--locked", "--package", "omni-jev"],
-        ),
-        python("Python unit tests", &["pytest", "worker-py/tests"]),
-        python("Demo checkpoint", &["pytest", "recipe/demo"]),
-        python("Tests across the process border", &["pytest", "tests"]),
+        python(root, "Python unit tests", &["pytest", "worker-py/tests"]),
+        python(root, "Demo checkpoint", &["pytest", "recipe/demo"]),
     ]
 }
 
-fn summarize(results: &[(&str, bool, Duration)]) -> ExitCode {
+/// Those that start the binary and its worker, and so need both.
+fn checks_of_the_whole(root: &Path) -> Vec<Check> {
+    vec![python(
+        root,
+        "Tests across the process border",
+        &["pytest", "tests"],
+    )]
+}
+
+fn python(root: &Path, name: &'static str, args: &[&str]) -> Check {
+    let mut command = Command::new(python::interpreter(root));
+    command.current_dir(root).arg("-m").args(args);
+    // Two threads of arithmetic beside another busy process on two cores are many times slower than one.
+    command.env("OMP_NUM_THREADS", "1");
+    let binary = python::target_directory(root).join("debug/omni-jev");
+    command.env("OMNI_JEV_BINARY", binary);
+    Check { name, command }
+}
+
+fn summarize(outcomes: &[Outcome], total: Duration) -> ExitCode {
     eprintln!();
-    for (name, passed, took) in results {
+    for Outcome { name, passed, took } in outcomes {
         let verdict = if *passed { "ok" } else { "FAILED" };
         eprintln!("{verdict:>8}  {:>6.1} s  {name}", took.as_secs_f64());
     }
-    if results.iter().all(|(_, passed, _)| *passed) {
+    eprintln!(
+        "          {:>6.1} s  in all, with the set-up",
+        total.as_secs_f64()
+    );
+    if outcomes.iter().all(|outcome| outcome.passed) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

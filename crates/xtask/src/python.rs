@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
@@ -179,7 +179,7 @@ fn link_worker(root: &Path) -> anyhow::Result<()> {
 }
 
 fn has_uv() -> bool {
-    answers(Command::new("uv").arg("--version"))
+    step::answers(Command::new("uv").arg("--version"))
 }
 
 /// The first supported interpreter: the one the environment names, then the usual names on the PATH.
@@ -197,19 +197,10 @@ fn find_python() -> Option<PathBuf> {
 
 /// Whether this interpreter starts and is a version that the worker supports.
 fn works(python: &Path) -> bool {
-    answers(Command::new(python).args([
+    step::answers(Command::new(python).args([
         "-c",
         "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))",
     ]))
-}
-
-fn answers(command: &mut Command) -> bool {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
     let mut cargo = python::cargo(root);
     cargo.args(["build", "--release", "--locked", "--package", "omni-jev"]);
     if cfg!(target_os = "linux") {
-        if has_make() {
+        // A compiler is there, since Rust links with it.
+        if step::answers(Command::new("make").arg("--version")) {
             cargo.args(["--features", "jemalloc"]);
         } else {
             step::say(
@@ -25,10 +26,4 @@ pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
     step::say("Building omni-jev in release");
     step::run(&mut cargo)?;
     Ok(python::target_directory(root).join("release/omni-jev"))
-}
-
-/// Whether jemalloc's own build can run; a compiler is there, since Rust links with it.
-fn has_make() -> bool {
-    let version = Command::new("make").arg("--version").output();
-    version.is_ok_and(|made| made.status.success())
 }

@@ -6,9 +6,9 @@
 #![allow(clippy::print_stderr)]
 
 use std::ffi::OsStr;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 
 /// Says what is about to happen.
 pub(crate) fn say(message: &str) {
@@ -34,6 +34,30 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
         bail!("`{line}` failed ({status})");
     }
     Ok(())
+}
+
+/// Runs `command` to its end and gives what it wrote, and whether it went well.
+///
+/// # Errors
+///
+/// When the program cannot be started; the inner error is [`run`]'s.
+pub(crate) fn capture(command: &mut Command) -> anyhow::Result<(Vec<u8>, anyhow::Result<()>)> {
+    let line = command_line(command);
+    let ended = command
+        .output()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    let result = if ended.status.success() {
+        Ok(())
+    } else {
+        Err(anyhow!("`{line}` failed ({})", ended.status))
+    };
+    Ok(([ended.stdout, ended.stderr].concat(), result))
+}
+
+/// Whether a program is there: it starts and exits with 0. Its output is thrown away.
+pub(crate) fn answers(command: &mut Command) -> bool {
+    let ended = command.stdin(Stdio::null()).output();
+    ended.is_ok_and(|ended| ended.status.success())
 }
 
 /// The command as a person would type it (for messages only: it is never given to a shell).

@@ -28,10 +28,14 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// Looks around; what cannot be found out is `unknown`, since no number depends on it.
-    pub(crate) fn record(root: &Path, core: usize, programs: Vec<String>) -> Self {
+    pub(crate) fn record(
+        root: &Path,
+        core: usize,
+        load_before: f64,
+        programs: Vec<String>,
+    ) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let unknown = || "unknown".to_owned();
-        let load = read("/proc/loadavg");
         Self {
             date: first_line(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]))
                 .unwrap_or_else(unknown),
@@ -41,14 +45,17 @@ impl Environment {
             core,
             kernel: first_line(Command::new("uname").args(["-s", "-r", "-m"]))
                 .unwrap_or_else(unknown),
-            load_before: load
-                .split(' ')
-                .next()
-                .and_then(|first| first.parse().ok())
-                .unwrap_or(f64::NAN),
+            load_before,
             programs,
         }
     }
+}
+
+/// The mean number of processes that wanted a core in the last minute.
+pub(crate) fn load() -> f64 {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = load.split(' ').next().and_then(|first| first.parse().ok());
+    first.unwrap_or(f64::NAN)
 }
 
 /// The paths of `names`, in their order.

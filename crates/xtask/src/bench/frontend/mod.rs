@@ -104,9 +104,11 @@ pub(super) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
         program: wrk,
         script: root.join("benchmarks/frontend/post.lua"),
     };
+    // Before the build, which is a load of its own and over when the measurement begins.
+    let load = machine::load();
     let programs = programs(root, options, nginx)?;
     let core = options.core.map_or_else(machine::last_core, Ok)?;
-    let environment = Environment::record(root, core, versions(&programs, &wrk));
+    let environment = Environment::record(root, core, load, versions(&programs, &wrk));
     machine::allow_open_files(OPEN_FILES)?;
     machine::pin(&taskset, core)?;
     interrupt::watch()?;
