@@ -310,3 +310,18 @@ def test_unix_sockets_and_path_prefixes_are_understood(tmp_path: Path) -> None:
     ):
         run = run_script(one.url, f"{other.url}/up/")
     assert run.returncode == 0, run.stdout
+
+
+def test_a_frontend_before_another_worker_is_called_that() -> None:
+    def of(instance: str) -> Callable[[Received], Reply]:
+        def reply(request: Received) -> Reply:
+            if request.path == "/health":
+                return Reply(200, json.dumps(HEALTH | {"instance": instance}).encode())
+            return well_behaved(request)
+
+        return reply
+
+    with Server(replying(of("a"))) as backend, Server(replying(of("b"))) as other:
+        run = run_script(backend.url, other.url)
+    assert "OMNI_JEV_BACKEND_URL" in lines(run, "FAIL")["health"]
+    assert run.returncode == 1

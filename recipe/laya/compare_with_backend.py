@@ -300,6 +300,18 @@ def agreement(direct: Answer, through: Answer) -> str:
     return f"{text}bytes equal but for the values of {fields} (they change by themselves)"
 
 
+def are_two_workers(direct: Answer, through: Answer) -> bool:
+    """Whether both answers name the worker process that they come from, and not the same one."""
+    instances = set()
+    for answer in (direct, through):
+        try:
+            page = json.loads(answer.body)
+        except ValueError:
+            return False
+        instances.add(page.get("instance") if isinstance(page, dict) else None)
+    return None not in instances and len(instances) > 1
+
+
 def compare(
     check: Check, backend: Target, frontend: Target, headers: dict[str, str], timeout: float
 ) -> Verdict:
@@ -317,6 +329,11 @@ def compare(
     direct, through = answers
     differs = difference(check, direct, through)
     if differs is not None:
+        if are_two_workers(direct, through):
+            note = (
+                "another worker answers behind the frontend: it must forward to this same backend"
+            )
+            return Verdict(passed=False, reason=f"{note} (OMNI_JEV_BACKEND_URL)")
         try:
             again = ask(backend, check, headers, timeout)
         except NoAnswerError as error:

@@ -13,7 +13,7 @@ use crate::control::Command;
 
 /// Serves Laya behind the Jev API: forwards `/v1/systemone` unchanged and keeps the worker alive that answers it.
 ///
-/// Every flag is also a setting of omni-jev.toml (`backend_timeout = "60s"`) and an environment variable
+/// Every flag but --config is also a setting of omni-jev.toml (`backend_timeout = "60s"`) and an environment variable
 /// (`OMNI_JEV_BACKEND_TIMEOUT=60s`). A flag wins over the variable, the variable over the file.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]

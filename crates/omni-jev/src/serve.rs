@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use omni_jev_frontend::{Backend, Config, Frontend, Registry};
+use omni_jev_frontend::{Backend, Config, Frontend, Registry, StartError};
 use omni_jev_supervisor::{Failure, FailureKind, Outcome, WorkerSpec};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -50,7 +50,7 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
     allocator::register(&mut registry);
     let frontend = match Frontend::start(config(&settings), seen.clone(), registry) {
         Ok(frontend) => frontend,
-        Err(error) => return exit::unavailable(&error.to_string()),
+        Err(error) => return exit::unavailable(&start_failure(&error)),
     };
     log_listeners(&frontend);
 
@@ -113,6 +113,17 @@ fn config(settings: &Settings) -> Config {
         config.loss_grace = LOSS_GRACE;
     }
     config
+}
+
+/// Why nothing listens, and the setting that would change it.
+fn start_failure(error: &StartError) -> String {
+    match error {
+        StartError::Bind { .. } => format!("{error}; OMNI_JEV_BIND names another address"),
+        StartError::AdminBind { .. } => {
+            format!("{error}; OMNI_JEV_ADMIN_BIND names another address, or is `off`")
+        }
+        _ => error.to_string(),
+    }
 }
 
 fn log_listeners(frontend: &Frontend) {

@@ -1,4 +1,4 @@
-//! The task runner: `cargo xtask serve`, `cargo xtask test`, `cargo xtask setup`, `cargo xtask bench`.
+//! The task runner: `cargo xtask serve`, `test`, `setup`, `build`, `bench` and `soak`.
 //!
 //! Each command first makes the Python environment (`.venv` at the root of the repository), so that
 //! none of them needs anything prepared beyond Rust and Python. A benchmark says what else it needs.
@@ -44,6 +44,8 @@ enum Task {
         #[arg(long)]
         dev: bool,
     },
+    /// Build `target/release/omni-jev` as `serve` does, for a service manager to start.
+    Build,
     /// Half an hour of random faults under load, and an account of every request.
     Soak(soak::Options),
     /// Measure, on a machine that does nothing else meanwhile.
@@ -73,6 +75,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 Requirements::Runtime
             };
             python::set_up(&root, requirements)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Build => {
+            let binary = release::build(&root)?;
+            step::say(&format!("Built {}", binary.display()));
             Ok(ExitCode::SUCCESS)
         }
         Task::Soak(options) => soak::run(&root, &options),
