@@ -1,11 +1,12 @@
 //! `cargo xtask test`: every check there is, in the order in which they are quick to fail.
 //!
-//! What needs only cargo and what needs only Python run side by side: each leaves cores idle that the other can use.
+//! What needs only cargo and what needs only Python run side by side, the set-up of Python too: each leaves cores idle
+//! that the other can use.
 
 // The summary is for the person at the terminal.
 #![allow(clippy::print_stderr)]
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,20 +58,26 @@ struct Outcome {
 /// When the set-up fails. Checks that fail are in the summary and in the exit code instead.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
-    python::set_up(root, Requirements::Dev)?;
+    // On a terminal its progress would be drawn over cargo's; elsewhere nobody waits for it alone.
+    if io::stderr().is_terminal() {
+        python::set_up(root, Requirements::Dev)?;
+    }
     let runner = Runner {
         fail_fast: options.fail_fast,
         failed: AtomicBool::new(false),
     };
     let mut outcomes = thread::scope(|scope| {
-        let beside = scope.spawn(|| runner.run_all(python_checks(root), Output::AtTheEnd));
+        let beside = scope.spawn(|| {
+            python::set_up(root, Requirements::Dev)?;
+            anyhow::Ok(runner.run_all(python_checks(root), Output::AtTheEnd))
+        });
         let mut outcomes = runner.run_all(rust_checks(root), Output::Live);
         match beside.join() {
-            Ok(more) => outcomes.extend(more),
+            Ok(more) => outcomes.extend(more?),
             Err(panic) => std::panic::resume_unwind(panic),
         }
-        outcomes
-    });
+        anyhow::Ok(outcomes)
+    })?;
     outcomes.extend(runner.run_all(checks_of_the_whole(root), Output::Live));
     Ok(summarize(&outcomes, start.elapsed()))
 }
