@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omni_jev_worker import checkpoints
-from omni_jev_worker.model import Encoded, Model, NotFinite, Scores, Unanswerable
+from omni_jev_worker.model import Encoded, Model, Unanswerable
+from omni_jev_worker.scores import NotFinite, Scores
 
 QUESTIONS: dict[str, dict[str, Any]] = {
     "refund": {"type": "noul", "instructions": "Does the customer ask for a refund?"},
@@ -115,14 +116,14 @@ def test_too_many_options_for_the_window_are_refused_by_the_questions_name(model
 def test_numbers_that_are_not_finite_never_become_an_answer(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forward = model._agent._forward
+    forward = model._pass
 
-    def poisoned(rows: Any) -> Any:
-        logits, act = forward(rows)
+    def poisoned(arrays: Any, *, amp: bool) -> Any:
+        logits, act = forward(arrays, amp=amp)
         logits[1] = float("nan")
         return logits, act
 
-    monkeypatch.setattr(model._agent, "_forward", poisoned)
+    monkeypatch.setattr(model, "_pass", poisoned)
     one = model.encode("a", {"refund": QUESTIONS["refund"]})
     results = model.infer([one, one, one])
     assert [type(result) for result in results] == [Scores, NotFinite, Scores]

@@ -18,6 +18,7 @@ from omni_jev_worker.engine import Engine, InferenceFailed
 from omni_jev_worker.envelope import Envelope
 from omni_jev_worker.health import ModelState, Snapshot
 from omni_jev_worker.queue import RowQueue
+from taking import OneByOne, take_job
 
 ASKED = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Refund?"}}}
 STATE = ModelState(
@@ -40,6 +41,7 @@ class FakeModel:
     def __init__(self) -> None:
         self.encode_fault: Exception | None = None
         self.tokens = 7
+        self.lengths = (7,)
 
     def encode(self, state: Any, questions: Any) -> "FakeModel":
         if self.encode_fault is not None:
@@ -87,6 +89,7 @@ class Served:
         key: bytes | None = None,
         control_token: bytes | None = None,
         capacity: int = 8,
+        request_timeout: float | None = None,
     ) -> None:
         self.queue = RowQueue(capacity)
         self.engine = FakeEngine()
@@ -97,6 +100,7 @@ class Served:
             instance="the-instance",
             api_key=key,
             control_token=control_token,
+            request_timeout=request_timeout,
         )
         self.asgi = Envelope(self.app.asgi)
 
@@ -144,9 +148,7 @@ class Served:
         """Answer one job while a request runs."""
 
         def answer() -> None:
-            job = self.queue.take()
-            assert job is not None
-            give(job.result)
+            give(take_job(self.queue).result)
 
         asking = asyncio.create_task(ask)
         await asyncio.to_thread(answer)
@@ -247,7 +249,17 @@ def test_work_whose_client_left_never_reaches_the_device(served: Served) -> None
 
     asyncio.run(leave())
     served.queue.close()
-    assert served.queue.take() is None
+    assert served.queue.take(OneByOne()) is None
+
+
+def test_a_request_whose_time_is_up_is_a_504_and_never_reaches_the_device(tmp_path: Path) -> None:
+    served = Served(tmp_path, request_timeout=0.01)
+    reply = asyncio.run(served.send())
+    assert reply.status == 504
+    assert reply.json()["detail"]["error_type"] == "timeout_error"
+    assert served.queue.state().depth == 0
+    served.queue.close()
+    assert served.queue.take(OneByOne()) is None
 
 
 @pytest.mark.parametrize("header", ["Bearer s\xe9same", "bearer s\xe9same", "Bearer   s\xe9same "])

@@ -1,14 +1,23 @@
 """The queue: bounded, in order, and blind to what nobody waits for any more."""
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
-from omni_jev_worker.queue import Errand, Job, QueueClosed, QueueFull, RowQueue
+from omni_jev_worker.queue import Errand, Idle, Job, QueueClosed, QueueFull, RowQueue, Slice
+from taking import OneByOne, take_job
 
 
 def job(rows: int = 1) -> Job:
-    return Job(checkpoint="tiny", encoded=None, rows=rows)
+    return Job(checkpoint="tiny", encoded=None, lengths=(7,) * rows)
+
+
+class RowByRow:
+    """Gives one row of the oldest job."""
+
+    def form(self, waiting: Sequence[Job]) -> list[Slice]:
+        return [Slice(waiting[0], tuple(waiting[0].left[:1]))]
 
 
 def test_rows_past_the_capacity_are_refused_with_a_time_to_come_back() -> None:
@@ -39,7 +48,7 @@ def test_jobs_come_out_in_the_order_they_went_in() -> None:
     jobs = [job(), job(), job()]
     for each in jobs:
         queue.put(each)
-    assert [queue.take() for _ in jobs] == jobs
+    assert [take_job(queue) for _ in jobs] == jobs
 
 
 def test_an_abandoned_job_is_never_given_to_the_device() -> None:
@@ -48,7 +57,7 @@ def test_an_abandoned_job_is_never_given_to_the_device() -> None:
     queue.put(abandoned)
     queue.put(wanted)
     assert abandoned.result.cancel()
-    assert queue.take() is wanted
+    assert take_job(queue) is wanted
 
 
 def test_an_abandoned_job_leaves_the_queue_at_once() -> None:
@@ -63,12 +72,51 @@ def test_an_abandoned_job_leaves_the_queue_at_once() -> None:
     assert not queue._waiting
 
 
-def test_a_job_that_runs_can_no_longer_be_abandoned() -> None:
+def test_a_job_of_which_a_part_runs_can_be_abandoned_and_the_rest_never_runs() -> None:
     queue = RowQueue(9)
+    abandoned, wanted = job(rows=3), job()
+    queue.put(abandoned)
+    queue.put(wanted)
+    assert queue.take(RowByRow()) == [Slice(abandoned, (0,))]
+    assert abandoned.result.cancel()
+    assert queue.take(RowByRow()) == [Slice(wanted, (0,))]
+
+
+def test_the_rows_of_a_job_are_each_given_once() -> None:
+    queue = RowQueue(9)
+    split = job(rows=3)
+    queue.put(split)
+    taken = [queue.take(RowByRow()) for _ in range(3)]
+    assert taken == [[Slice(split, (row,))] for row in range(3)]
+    queue.close()
+    assert queue.take(RowByRow()) is None
+
+
+def test_an_errand_waits_for_all_rows_before_it_and_no_row_behind_it() -> None:
+    queue = RowQueue(9)
+    before, errand, behind = job(rows=2), Errand(lambda: None), job()
+    for each in (before, errand, behind):
+        queue.put(each)
+    taken = [queue.take(RowByRow()) for _ in range(4)]
+    assert taken == [[Slice(before, (0,))], [Slice(before, (1,))], errand, [Slice(behind, (0,))]]
+
+
+def test_an_errand_that_was_given_up_is_not_run() -> None:
+    queue = RowQueue(9)
+    errand = Errand(lambda: None)
+    queue.put(errand)
+    assert errand.result.cancel()
+    queue.close()
+    assert queue.take(OneByOne()) is None
+
+
+def test_a_wait_without_work_ends_in_idle_and_one_with_work_does_not() -> None:
+    queue = RowQueue(9)
+    assert queue.take(OneByOne(), 0.001) == Idle()
     queue.put(job())
-    taken = queue.take()
-    assert taken is not None
-    assert not taken.result.cancel()
+    assert isinstance(queue.take(OneByOne(), 0.001), list)
+    queue.close()
+    assert queue.take(OneByOne(), 60) is None
 
 
 def test_a_closed_queue_gives_what_it_has_and_takes_nothing() -> None:
@@ -80,16 +128,16 @@ def test_a_closed_queue_gives_what_it_has_and_takes_nothing() -> None:
         queue.put(job())
     with pytest.raises(QueueClosed), queue.admit(1):
         pass
-    assert queue.take() is waiting
-    assert queue.take() is None
+    assert take_job(queue) is waiting
+    assert queue.take(OneByOne()) is None
 
 
 def test_a_waiting_consumer_wakes_for_a_job_and_for_the_end() -> None:
     queue = RowQueue(9)
-    taken: list[Job | Errand | None] = []
+    taken: list[list[Slice] | Errand | Idle | None] = []
 
     def consume() -> None:
-        while (found := queue.take()) is not None:
+        while (found := queue.take(OneByOne())) is not None:
             taken.append(found)
         taken.append(None)
 
@@ -99,7 +147,7 @@ def test_a_waiting_consumer_wakes_for_a_job_and_for_the_end() -> None:
     queue.put(given)
     queue.close()
     consumer.join(60)
-    assert taken == [given, None]
+    assert taken == [[Slice(given, (0,))], None]
 
 
 def test_the_counters_tell_what_ran_and_what_waits() -> None:

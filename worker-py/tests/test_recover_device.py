@@ -13,6 +13,7 @@ from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.engine import Engine
 from omni_jev_worker.model import Model
 from omni_jev_worker.queue import Errand, Job, RowQueue
+from taking import OneByOne, take_job
 from test_app import Served
 
 PATH = "/control/recover-device"
@@ -28,6 +29,8 @@ class FakeDeviceModel:
         self.autocast_dtype = None
         self.mps_amp_min_rows = 5
         self.window = 128
+        self.device_bytes = 0
+        self.lengths_seen = 0
         self._fault = fault
 
     def return_to_device(self) -> None:
@@ -50,7 +53,7 @@ def engine(model: FakeDeviceModel, queue: RowQueue) -> Engine:
 
 
 def run_errand(queue: RowQueue) -> None:
-    errand = queue.take()
+    errand = queue.take(OneByOne())
     assert isinstance(errand, Errand)
     errand.result.set_result(errand.work())
 
@@ -77,10 +80,10 @@ def test_a_model_that_cannot_come_back_says_why_and_serves_on() -> None:
 
 def test_what_waits_is_answered_before_the_errand() -> None:
     queue = RowQueue(4)
-    queue.put(Job(checkpoint="tiny", encoded=None, rows=1))
+    queue.put(Job(checkpoint="tiny", encoded=None, lengths=(7,)))
     queue.put(Errand(lambda: None))
-    assert isinstance(queue.take(), Job)
-    assert isinstance(queue.take(), Errand)
+    take_job(queue)
+    assert isinstance(queue.take(OneByOne()), Errand)
 
 
 @pytest.mark.parametrize(

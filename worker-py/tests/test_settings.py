@@ -42,6 +42,15 @@ def test_without_flags_it_serves_the_demo_on_loopback() -> None:
         (["--threads", "two"], "--threads"),
         (["--max-queue", "0"], "--max-queue"),
         (["--drain-timeout", "nan"], "--drain-timeout"),
+        (["--request-timeout", "0"], "--request-timeout"),
+        (["--keep-warm", "0"], "--keep-warm"),
+        (["--keep-warm", "inf"], "--keep-warm"),
+        (["--release-memory", "5GB"], "--release-memory"),
+        (["--release-memory", "-1"], "--release-memory"),
+        (["--length-buckets", "on"], "--length-buckets"),
+        (["--length-buckets", "64,32"], "--length-buckets"),
+        (["--length-buckets", "0,32"], "--length-buckets"),
+        (["--length-buckets", "64,64"], "--length-buckets"),
         (["--drain-timeout", "-1"], "--drain-timeout"),
         (["--log-level", "loud"], "--log-level"),
         (["--weights", "fp8"], "--weights"),
@@ -134,3 +143,23 @@ def test_a_refused_flag_is_named_and_its_value_is_not_repeated(
     assert refused.code == BAD_FLAGS
     assert named in str(refused)
     assert "hunter2" not in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("given", "lengths"), [("auto", "auto"), ("off", "off"), ("64,128,512", (64, 128, 512))]
+)
+def test_length_buckets_are_a_word_or_rising_lengths(given: str, lengths: object) -> None:
+    assert parse("--length-buckets", given).length_buckets == lengths
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [("1000", 1000), ("3KiB", 3072), ("5MiB", 5 * 2**20), ("5GiB", 5 * 2**30)]
+)
+def test_a_size_is_in_bytes_or_binary_units(given: str, size: int) -> None:
+    assert parse("--release-memory", given).release_memory == size
+
+
+def test_what_costs_or_changes_something_is_off_unless_asked_for() -> None:
+    asked = parse()
+    assert (asked.keep_warm, asked.release_memory, asked.request_timeout) == (None, None, None)
+    assert asked.length_buckets == "auto"

@@ -7,7 +7,7 @@ import asyncio
 import hmac
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -25,6 +25,8 @@ from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.protocol.problems import Problem
 from omni_jev_worker.queue import Job, QueueClosed, QueueFull, RowQueue
 
+_TIMEOUT: Final = "timeout_error"
+
 
 class App:
     """The handlers and what they need. `asgi` is the application, without its envelope."""
@@ -39,6 +41,7 @@ class App:
         api_key: bytes | None,
         control_token: bytes | None = None,
         limits: Limits | None = None,
+        request_timeout: float | None = None,
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -46,6 +49,7 @@ class App:
         self._instance = instance
         self._api_key = api_key
         self._control_token = control_token
+        self._request_timeout = request_timeout
         self._limits = limits if limits is not None else Limits()
         # One thread owns the tokenizer: shared by threads it raises "Already borrowed".
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="encode")
@@ -121,7 +125,19 @@ class App:
             )
 
     async def _decide(self, asked: request.Request) -> Response:
-        """Answer a checked request. Cancelled when its client leaves, at whatever step it is."""
+        """Answer a checked request in its time.
+
+        Cancelled when its client leaves, at whatever step it is; so is the work of one that takes
+        too long.
+        """
+        try:
+            async with asyncio.timeout(self._request_timeout):
+                return await self._decide_at_leisure(asked)
+        except TimeoutError:
+            message = f"no answer within the worker's {self._request_timeout:g} s"
+            raise problems.refused(504, _TIMEOUT, message) from None
+
+    async def _decide_at_leisure(self, asked: request.Request) -> Response:
         loop = asyncio.get_running_loop()
         model = self._engine.model_for(asked.model)
         rows = len(asked.questions)
@@ -132,7 +148,9 @@ class App:
                 )
                 if isinstance(encoded, Exception):
                     raise _unanswerable(encoded)
-                job = Job(checkpoint=self._checkpoint.name, encoded=encoded, rows=rows)
+                job = Job(
+                    checkpoint=self._checkpoint.name, encoded=encoded, lengths=encoded.lengths
+                )
                 self._queue.put(job)
                 scores = await asyncio.wrap_future(job.result)
         except QueueFull as full:

@@ -79,6 +79,9 @@ def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
         device=asked.device,
         require_device=asked.require_device,
         threads=threads,
+        length_buckets=asked.length_buckets,
+        release_memory=asked.release_memory,
+        keep_warm=asked.keep_warm,
     )
     fault = engine.start().exception()
     if fault is not None:
@@ -94,6 +97,7 @@ def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
         instance=asked.instance,
         api_key=asked.api_key,
         control_token=asked.control_token,
+        request_timeout=asked.request_timeout,
     )
     listener = sockets.bind(asked.host, asked.port, asked.uds)
     address = sockets.address_of(listener)

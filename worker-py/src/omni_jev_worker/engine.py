@@ -11,16 +11,21 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from omni_jev_worker import log, warmup
+from omni_jev_worker import buckets, log, memory, warmup
+from omni_jev_worker.batching import Batcher, bounds_for
+from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.exits import FAILED, Refusal, bad_configuration
+from omni_jev_worker.fallback import Fallback
 from omni_jev_worker.faults import is_the_machines, unusable
-from omni_jev_worker.health import ModelState, Snapshot
-from omni_jev_worker.queue import Errand, Job, RowQueue
+from omni_jev_worker.health import MemoryState, ModelState, Snapshot
+from omni_jev_worker.inference import Inference
+from omni_jev_worker.queue import Errand, Idle, RowQueue, Slice
+from omni_jev_worker.scores import NotFinite, join
 
 if TYPE_CHECKING:
     # For the types alone: this module is imported before torch may be.
-    from omni_jev_worker.model import Model
+    from omni_jev_worker.model import Encoded, Model
 
 _STOP_SECONDS: Final = 1.0
 
@@ -40,14 +45,32 @@ class Engine:
         device: str,
         require_device: bool,
         threads: int,
+        length_buckets: str | tuple[int, ...] = buckets.AUTO,
+        release_memory: int | None = None,
+        keep_warm: float | None = None,
     ) -> None:
+        """Take what to load and how to run it.
+
+        ``release_memory`` is the footprint in bytes past which cached memory is released,
+        ``keep_warm`` the idle seconds after which a tiny batch runs; none of either does neither.
+        """
         self._checkpoint = checkpoint
         self._queue = queue
         self._requested = device
         self._wanted = device
         self._require_device = require_device
         self._threads = threads
+        self._length_buckets = length_buckets
+        self._releases = memory.Releases(release_memory)
+        self._keep_warm = keep_warm
+        self._kept_warm = 0
         self._model: Model | None = None
+        self._buckets = EXACT
+        self._batcher = Batcher(bounds_for("cpu"), EXACT)
+        self._batches_suit = "cpu"
+        self._fallback = Fallback()
+        self._inference: Inference | None = None
+        self._tiny: Encoded | None = None
         self._warmup_ms = 0
         self._snapshot: Snapshot | None = None
         self._ready: Future[None] = Future()
@@ -89,15 +112,11 @@ class Engine:
     def _recover(self) -> str | None:
         model = self.model_for(None)
         if model.device != self._wanted:
-            try:
-                model.return_to_device()
-            except RuntimeError as fault:
-                # Torch speaks of memory and devices here, never of a request.
-                reason = (str(fault).strip().splitlines() or [type(fault).__name__])[0][:300]
-                log.warning(f"the model cannot return to {self._wanted}: {reason}")
-                return reason
-            log.info(f"the model is back on {model.device}")
+            reason = Inference(model, self._buckets, self._fallback).go_home()
+            self._fit_batches_to(model.device)
             self._publish()
+            if reason is not None:
+                return reason
         return None if model.device == self._wanted else f"it was loaded on {model.device}"
 
     def _run(self) -> None:
@@ -108,11 +127,13 @@ class Engine:
             return
         self._ready.set_result(None)
         try:
-            while (job := self._queue.take()) is not None:
-                if isinstance(job, Errand):
-                    job.result.set_result(job.work())
+            while (found := self._queue.take(self._batcher, self._keep_warm)) is not None:
+                if isinstance(found, Errand):
+                    found.result.set_result(found.work())
+                elif isinstance(found, Idle):
+                    self._stay_warm()
                 else:
-                    self._answer(job)
+                    self._answer(found)
         except BaseException as fault:
             # Without this thread nothing is ever answered again: a new process is the cure.
             log.error(f"the engine's thread ended: {log.where(fault)}")
@@ -151,8 +172,10 @@ class Engine:
             device=loaded.device,
         )
         self._check_device(loaded.device)
+        self._choose_buckets(loaded)
         self._warm_up(loaded)
         self._model = loaded
+        self._fit_batches_to(loaded.device)
         self._publish()
 
     def _choose_device(self, device: str, available: Any) -> None:
@@ -176,13 +199,31 @@ class Engine:
             phase="load",
         )
 
+    def _choose_buckets(self, loaded: "Model") -> None:
+        """Choose the sizes that inputs are padded to, if padding changes no answer here.
+
+        Some GPU kernels give numbers that are not finite for a padded row.
+        """
+        chosen = buckets.choose(self._length_buckets, loaded.device, loaded.window)
+        if chosen != EXACT and (reason := _against_padding(loaded, chosen)) is not None:
+            log.warning(f"inputs are not padded on {loaded.device}: {reason}", phase="parity")
+            chosen = EXACT
+        self._buckets = chosen
+        what = "are padded to length buckets" if chosen.lengths else "keep their lengths"
+        log.info(f"inputs {what}", phase="load", length_buckets=list(chosen.lengths))
+
     def _warm_up(self, loaded: "Model") -> None:
         started = time.monotonic()
+        inference = Inference(loaded, self._buckets, self._fallback)
         for request in warmup.requests(loaded.window, loaded.mps_amp_min_rows):
             begun = time.monotonic()
             encoded = loaded.encode(request.state, request.questions)
-            scores = loaded.infer([encoded])[0]
+            if self._tiny is None:
+                self._tiny = encoded
+            scores = inference.run([encoded])[0]
             if isinstance(scores, Exception):
+                if not isinstance(scores, NotFinite):
+                    raise scores
                 raise bad_configuration(
                     f"checkpoint {self._checkpoint.name} gives numbers that are not finite "
                     f"on {loaded.device}: its weights are damaged"
@@ -190,28 +231,66 @@ class Engine:
             loaded.decode(encoded, scores)
             log.info(f"warmed up: {request.name}", phase="warmup", ms=_ms_since(begun))
         self._warmup_ms = _ms_since(started)
+        # Memory may have run out on the way.
+        self._check_device(loaded.device)
+        self._inference = inference
 
-    def _answer(self, job: Job) -> None:
-        model = self.model_for(job.checkpoint)
-        device = model.device
+    def _answer(self, batch: list[Slice]) -> None:
+        """Run a batch, and complete the requests that have all their scores now."""
+        if self._inference is None:
+            raise RuntimeError("the engine has not loaded a model yet")
+        rows = sum(len(piece.rows) for piece in batch)
         started = time.monotonic()
-        try:
-            scores = model.infer([job.encoded])[0]
-        except Exception as fault:
-            # Only numbers came in here, so this text cannot quote a client, unlike elsewhere.
-            reason = (str(fault).strip().splitlines() or [""])[0][:300]
-            log.error(f"a forward pass failed: {reason} ({log.where(fault)})", rows=job.rows)
+        parts = [piece.job.encoded.part(piece.rows) for piece in batch]
+        for piece, scores in zip(batch, self._inference.run(parts), strict=True):
+            self._complete(piece, scores)
+        self._queue.ran(rows, time.monotonic() - started)
+        self._tidy_up()
+
+    def _complete(self, piece: Slice, scores: Any) -> None:
+        job = piece.job
+        job.parts.append((piece, scores))
+        failed = isinstance(scores, Exception)
+        done = [row for part, _ in job.parts for row in part.rows]
+        if not failed and len(done) < job.rows:
+            return
+        # False when its client has left meanwhile, or another part of it has failed.
+        if job.result.done() or not job.result.set_running_or_notify_cancel():
+            return
+        if failed:
             job.result.set_exception(InferenceFailed())
         else:
-            if isinstance(scores, Exception):
-                log.error("the model gave numbers that are not finite", rows=job.rows)
-                job.result.set_exception(InferenceFailed())
-            else:
-                job.result.set_result(scores)
-        self._queue.ran(job.rows, time.monotonic() - started)
-        if model.device != device:
-            log.warning(f"the model moved from {device} to {model.device}: out of memory")
+            job.result.set_result(join([part for _, part in job.parts], done))
+
+    def _fit_batches_to(self, device: str) -> None:
+        """Form batches that suit the device that the model is on now."""
+        self._batches_suit = device
+        # Away from its device the model is on the CPU, where padding costs and brings nothing.
+        suiting = self._buckets if device == self._wanted else EXACT
+        self._batcher = Batcher(bounds_for(device), suiting)
+        if self._inference is not None:
+            self._inference.buckets = suiting
+
+    def _stay_warm(self) -> None:
+        """Run a tiny batch, so that the device does not slow down."""
+        if self._inference is not None and self._tiny is not None:
+            self._inference.run([self._tiny])
+            self._kept_warm += 1
             self._publish()
+
+    def _tidy_up(self) -> None:
+        """Release memory past the threshold, between batches, and tell what there is now."""
+        model = self.model_for(None)
+        if model.device != self._batches_suit:
+            self._fit_batches_to(model.device)
+        # A discrete GPU's memory is not in the system's count; Metal's is.
+        held = model.device_bytes if model.device == "cuda" else 0
+        footprint = memory.footprint_bytes() + held
+        if self._releases.due(footprint):
+            model.release_memory()
+            self._releases.done(memory.footprint_bytes() + held)
+            log.debug("released cached memory", footprint_bytes=footprint)
+        self._publish()
 
     def _publish(self) -> None:
         model = self.model_for(None)
@@ -233,7 +312,26 @@ class Engine:
             loaded=(state,),
             preparing=(),
             threads=self._threads,
+            length_buckets=self._buckets.lengths,
+            memory=MemoryState(
+                device_bytes=model.device_bytes,
+                lengths_seen=model.lengths_seen,
+                releases=self._releases.count,
+            ),
+            fallback=self._fallback.state,
+            kept_warm=self._kept_warm,
         )
+
+
+def _against_padding(loaded: "Model", chosen: Buckets) -> str | None:
+    """Say what speaks against padding on this device; none if nothing does."""
+    for request in warmup.requests(loaded.window, loaded.mps_amp_min_rows):
+        try:
+            if not loaded.padding_agrees(loaded.encode(request.state, request.questions), chosen):
+                return f"it changes the answers ({request.name})"
+        except memory.OutOfMemory as fault:
+            return str(fault)
+    return None
 
 
 def _ms_since(start: float) -> int:

@@ -12,8 +12,9 @@ from omni_jev_worker.exits import Refusal, bad_configuration
 
 _MOST: Final = 300
 
-# Classes of torch, by name: this module is imported before torch may be.
-_MACHINE_CLASSES: Final = {"OutOfMemoryError", "AcceleratorError"}
+# Classes of torch and our own word for the first, by name: this module is imported before torch may
+# be.
+_MACHINE_CLASSES: Final = {"OutOfMemoryError", "OutOfMemory", "AcceleratorError"}
 _MACHINE_WORDS: Final = (
     "out of memory",
     "not enough memory",

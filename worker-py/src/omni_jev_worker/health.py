@@ -5,11 +5,12 @@ a download runs, and never makes a GPU wait.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from omni_jev_worker import __version__
+from omni_jev_worker import __version__, memory
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE
+from omni_jev_worker.fallback import FallbackState
 from omni_jev_worker.queue import QueueState
 
 _STARTED: Final = time.monotonic()
@@ -49,6 +50,18 @@ class ModelState:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryState:
+    """What the models hold, as the engine last saw it."""
+
+    device_bytes: int = 0
+    """What torch holds of the device's memory; 0 on the CPU."""
+    lengths_seen: int = 0
+    """Different padded lengths that have run."""
+    releases: int = 0
+    """How often cached memory was released because of ``--release-memory``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The engine's state at one moment; replaced as a whole, never changed."""
 
@@ -57,6 +70,12 @@ class Snapshot:
     loaded: tuple[ModelState, ...]
     preparing: tuple[str, ...]
     threads: int
+    length_buckets: tuple[int, ...] = ()
+    """The lengths that inputs are padded to; empty where they keep theirs."""
+    memory: MemoryState = field(default_factory=MemoryState)
+    fallback: FallbackState = field(default_factory=FallbackState)
+    kept_warm: int = 0
+    """How often a tiny batch ran because of ``--keep-warm``."""
 
 
 def report(
@@ -92,4 +111,18 @@ def report(
             "batches": queue.batches,
             "rows": queue.rows,
         },
+        "memory": {
+            "footprint_bytes": memory.footprint_bytes(),
+            "device_bytes": snapshot.memory.device_bytes,
+            "lengths_seen": snapshot.memory.lengths_seen,
+            "releases": snapshot.memory.releases,
+        },
+        "length_buckets": list(snapshot.length_buckets),
+        "fallback": {
+            "count": snapshot.fallback.count,
+            "splits": snapshot.fallback.splits,
+            "last_reason": snapshot.fallback.last_reason,
+            "since": snapshot.fallback.since,
+        },
+        "kept_warm": snapshot.kept_warm,
     }

@@ -7,16 +7,20 @@ laya's inner functions, which is why laya is pinned.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-import numpy as np
 import torch
-from laya.agent import Agent
-from laya.common import collate_items, render_options
+from laya.agent import Agent, _amp_context
+from laya.common import render_options
 
+from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import Checkpoint
+from omni_jev_worker.collate import collate
 from omni_jev_worker.exits import bad_configuration
+from omni_jev_worker.faults import one_line
+from omni_jev_worker.memory import OutOfMemory, give_back_to_system, out_of_memory
+from omni_jev_worker.scores import NotFinite, Scores, differ
 
 _DEVICE_ORDER: Final = ("cuda", "mps", "cpu")
 
@@ -28,10 +32,6 @@ class Unanswerable(Exception):
         super().__init__(reason)
         self.question = question
         self.reason = reason
-
-
-class NotFinite(Exception):
-    """The model gave NaN or infinity; that is never sent as an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,16 @@ class Encoded:
     @property
     def tokens(self) -> int:
         """The tokens of all rows together, without padding."""
-        return sum(len(item["ids"]) for item in self.items)
+        return sum(self.lengths)
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The tokens of each row."""
+        return tuple(len(item["ids"]) for item in self.items)
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What the model says about a request's rows."""
-
-    logits: Any
-    """Rows by options, float32."""
-    act: Any
-    """Rows by acts, probabilities."""
+    def part(self, rows: Sequence[int]) -> "Encoded":
+        """Give some of the rows, to run apart from the others."""
+        return replace(self, items=[self.items[row] for row in rows])
 
 
 def available(device: str) -> bool:
@@ -95,11 +94,41 @@ class Model:
         _check_tokenizer(self._agent, checkpoint.name)
         agent = self._agent
         self._home = (agent.device, agent.dtype, agent.amp_enabled)
+        self._lengths_seen: set[int] = set()
 
     @property
     def device(self) -> str:
-        """Where the model is now: laya moves it to the CPU when the device is out of memory."""
+        """Where the model is now: the engine moves it to the CPU when the device has no memory."""
         return str(self._agent.device.type)
+
+    @property
+    def lengths_seen(self) -> int:
+        """How many different padded lengths have run."""
+        return len(self._lengths_seen)
+
+    @property
+    def device_bytes(self) -> int:
+        """What torch holds of the device's memory, cached or used; 0 on the CPU."""
+        if self.device == "cuda":
+            return int(torch.cuda.memory_reserved())
+        if self.device == "mps":
+            return int(torch.mps.driver_allocated_memory())
+        return 0
+
+    def release_memory(self) -> None:
+        """Give back what torch and the C library cache: on the device, and on the CPU."""
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        elif torch.backends.mps.is_available():
+            torch.mps.empty_cache()
+        give_back_to_system()
+
+    def move_to_cpu(self) -> None:
+        """Go to the CPU, in full precision, as laya does when the device has no memory."""
+        agent = self._agent
+        agent.model.to("cpu")
+        agent.device, agent.dtype, agent.amp_enabled = torch.device("cpu"), torch.float32, False
+        self.release_memory()
 
     def return_to_device(self) -> None:
         """Go back to where the model was loaded, on the engine's thread; raise why it cannot."""
@@ -149,20 +178,66 @@ class Model:
             raise self._too_many_options(state, ids, internal) from None
         return Encoded(ids=ids, internal=internal, items=items)
 
-    def infer(self, batch: Sequence[Encoded]) -> list[Scores | NotFinite]:
-        """Run the rows of several requests in one forward pass, on the engine's thread."""
-        rows = collate_items([encoded.items for encoded in batch], self._agent.tok.pad_token_id)
-        with torch.no_grad():
-            logits, act = self._agent._forward(rows)
+    def infer(self, batch: Sequence[Encoded], buckets: Buckets = EXACT) -> list[Scores | NotFinite]:
+        """Run the rows of several requests in one forward pass, on the engine's thread.
+
+        Pads them to ``buckets``, and gives the scores of each request's rows. Raises `OutOfMemory`,
+        and what torch raises.
+        """
+        items = [item for encoded in batch for item in encoded.items]
+        arrays = collate(items, self._agent.tok.pad_token_id, buckets)
+        self._lengths_seen.add(arrays["input_ids"].shape[1])
+        logits, act = self._run({name: torch.from_numpy(part) for name, part in arrays.items()})
         results: list[Scores | NotFinite] = []
         start = 0
         for encoded in batch:
             end = start + len(encoded.items)
             part = Scores(logits[start:end], act[start:end])
-            finite = bool(np.isfinite(part.logits).all() and np.isfinite(part.act).all())
-            results.append(part if finite else NotFinite())
+            results.append(part if part.finite else NotFinite())
             start = end
         return results
+
+    def padding_agrees(self, encoded: Encoded, buckets: Buckets) -> bool:
+        """Say whether a request has the same answers padded to buckets as without."""
+        exact, padded = self.infer([encoded])[0], self.infer([encoded], buckets)[0]
+        if isinstance(exact, NotFinite) or isinstance(padded, NotFinite):
+            # Both: the checkpoint is at fault, and the warm-up will say so.
+            return isinstance(exact, NotFinite)
+        most = 1e-3 if self.autocast_dtype is None else 2e-2
+        return differ(exact, padded, [len(item["markers"]) for item in encoded.items]) <= most
+
+    def _run(self, arrays: dict[str, torch.Tensor]) -> tuple[Any, Any]:
+        """Run one input on the device that the model is on.
+
+        Laya's own `_forward` moves the model to the CPU for good when memory runs out; here the
+        engine decides what happens then.
+        """
+        agent = self._agent
+        rows = arrays["input_ids"].shape[0]
+        try:
+            with torch.inference_mode():
+                try:
+                    logits, act = self._pass(arrays, amp=agent._amp_enabled_for(rows))
+                except RuntimeError as fault:
+                    if out_of_memory(fault) or not agent._amp_enabled_for(rows):
+                        raise
+                    if agent.device.type not in ("mps", "cpu"):
+                        raise
+                    # As laya does: not each build has autocast for each operation.
+                    agent.amp_enabled, agent.dtype = False, torch.float32
+                    logits, act = self._pass(arrays, amp=False)
+        except (RuntimeError, MemoryError) as fault:
+            if not out_of_memory(fault):
+                raise
+            raise OutOfMemory(one_line(str(fault)) or type(fault).__name__) from fault
+        return logits, act
+
+    def _pass(self, arrays: dict[str, torch.Tensor], *, amp: bool) -> tuple[Any, Any]:
+        agent = self._agent
+        with _amp_context(agent.device, agent.dtype, amp):
+            logits, act = agent.model(**{k: part.to(agent.device) for k, part in arrays.items()})
+        # Copied to the CPU in the same try: a GPU tells of its failures only here.
+        return logits.float().cpu().numpy(), torch.softmax(act.float(), -1).cpu().numpy()
 
     def decode(self, encoded: Encoded, scores: Scores) -> dict[str, Any]:
         """Turn scores into laya's answers, one for each question."""

@@ -5,18 +5,17 @@ capacity from then until it is answered or given up. Past the capacity it is ref
 client learns at once what it would otherwise learn by timing out.
 
 Whoever gave up (its client left, its time ran out) has cancelled its job's future; such a job
-leaves the queue at once and never reaches the device.
+leaves the queue at once, and none of its rows that are not running yet reaches the device.
 """
 
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 _SMOOTHING: Final = 0.1
 
@@ -40,10 +39,31 @@ class Job:
     checkpoint: str
     encoded: Any
     """What `model.Model.encode` gave; only the engine looks inside."""
-    rows: int
+    lengths: tuple[int, ...]
+    """The tokens of each row, at least one row."""
     result: "Future[Any]" = field(default_factory=Future)
-    """Completed by the engine; cancelled by whoever gave up."""
+    """Completed by the engine; until then it can be cancelled by whoever gave up."""
     queued_at: float = field(default_factory=time.monotonic)
+    left: list[int] = field(init=False)
+    """The rows that the engine has not been given yet; the queue's own."""
+    parts: "list[tuple[Slice, Any]]" = field(default_factory=list)
+    """What has run and its scores so far; the engine's own."""
+
+    def __post_init__(self) -> None:
+        self.left = list(range(len(self.lengths)))
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+        return len(self.lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows of a job that run in one batch, in the order of their numbers."""
+
+    job: Job
+    rows: tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +73,18 @@ class Errand:
     work: "Callable[[], Any]"
     result: "Future[Any]" = field(default_factory=Future)
     queued_at: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing came for a while."""
+
+
+class Former(Protocol):
+    """Chooses which rows run together: `batching.Batcher`."""
+
+    def form(self, waiting: Sequence[Job]) -> list[Slice]:
+        """Choose from at least one job, in order of arrival; at least one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +103,12 @@ class QueueState:
 
 
 class RowQueue:
-    """First in, first out, for many producers and one consumer. All methods are thread-safe."""
+    """For many producers and one consumer. All methods are thread-safe."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._changed = threading.Condition()
-        self._waiting: deque[Job | Errand] = deque()
+        self._waiting: list[Job | Errand] = []
         self._admitted = 0
         self._closed = False
         self._batches = 0
@@ -109,27 +141,48 @@ class RowQueue:
                 raise QueueClosed
             self._waiting.append(job)
             self._changed.notify()
-        job.result.add_done_callback(lambda result: self._forget(job, result))
+        job.result.add_done_callback(lambda _: self._forget(job))
 
-    def _forget(self, job: Job | Errand, result: "Future[Any]") -> None:
-        if result.cancelled():
-            with self._changed, suppress(ValueError):
-                self._waiting.remove(job)
+    def _forget(self, job: Job | Errand) -> None:
+        """Drop a job that was given up, or of which a part has failed."""
+        with self._changed, suppress(ValueError):
+            self._waiting.remove(job)
 
-    def take(self) -> Job | Errand | None:
-        """Wait for the next job that somebody still wants; none means that the queue is closed.
+    def take(
+        self, former: Former, idle_seconds: float | None = None
+    ) -> list[Slice] | Errand | Idle | None:
+        """Wait for the next rows to run, or the next errand; none means that the queue is closed.
 
-        The job's future is running from here on: it can no longer be cancelled.
+        Rows are given out as soon as there are any. An errand's turn comes when everything that
+        came before it has been given out. With ``idle_seconds``, so long a wait ends in `Idle`.
         """
-        while True:
-            with self._changed:
-                while not self._waiting and not self._closed:
-                    self._changed.wait()
+        with self._changed:
+            while True:
+                ended = self._changed.wait_for(lambda: self._waiting or self._closed, idle_seconds)
+                if not ended:
+                    return Idle()
                 if not self._waiting:
                     return None
-                job = self._waiting.popleft()
-            if job.result.set_running_or_notify_cancel():
-                return job
+                if found := self._next(former):
+                    return found
+
+    def _next(self, former: Former) -> list[Slice] | Errand | None:
+        """Give what is next of what waits; none if nobody wants it any more."""
+        first = self._waiting[0]
+        if isinstance(first, Errand):
+            del self._waiting[0]
+            return first if first.result.set_running_or_notify_cancel() else None
+        self._waiting = [each for each in self._waiting if not each.result.done()]
+        jobs = []
+        for each in self._waiting:
+            if isinstance(each, Errand):
+                break
+            jobs.append(each)
+        slices = former.form(jobs) if jobs else []
+        for piece in slices:
+            piece.job.left = [row for row in piece.job.left if row not in piece.rows]
+        self._waiting = [each for each in self._waiting if isinstance(each, Errand) or each.left]
+        return slices
 
     def ran(self, rows: int, seconds: float) -> None:
         """Note a forward pass, for the counters and for the estimate of `QueueFull`."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from omni_jev_worker import __version__, log
+from omni_jev_worker.buckets import AUTO, OFF
 from omni_jev_worker.checkpoints import HUB_FOLDERS
 from omni_jev_worker.exits import bad_configuration, bad_flags
 
@@ -49,6 +50,14 @@ class Settings:
     """Torch's threads on a CPU; none chooses them."""
     max_queue: int
     """Rows (questions) that may wait or run; more are answered 503."""
+    request_timeout: float | None
+    """Seconds that a request may take from its admission on; none leaves it to the client."""
+    length_buckets: str | tuple[int, ...]
+    """`auto`, `off`, or the lengths in tokens that inputs are padded to."""
+    release_memory: int | None
+    """The footprint in bytes past which cached memory is released; none never does it."""
+    keep_warm: float | None
+    """Idle seconds after which a tiny batch runs; none never does it."""
     drain_timeout: float
     """Seconds that requests in flight get after a request to stop."""
     api_key: bytes | None
@@ -79,6 +88,10 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         log_level=flags.log_level,
         threads=flags.threads,
         max_queue=flags.max_queue,
+        request_timeout=flags.request_timeout,
+        length_buckets=flags.length_buckets,
+        release_memory=flags.release_memory,
+        keep_warm=flags.keep_warm,
         drain_timeout=flags.drain_timeout,
         api_key=_api_key(environment),
         control_token=environment.get("OMNI_JEV_CONTROL_TOKEN", "").encode() or None,
@@ -149,6 +162,31 @@ def _parser() -> argparse.ArgumentParser:
         default=256,
         metavar="ROWS",
         help="questions that may wait or run before 503 (default: 256)",
+    )
+    add(
+        "--request-timeout",
+        type=_some_seconds,
+        metavar="SECONDS",
+        help="answer 504 to a request that takes longer (default: the client decides)",
+    )
+    add(
+        "--length-buckets",
+        type=_lengths,
+        default="auto",
+        metavar="auto|off|N,N,...",
+        help="lengths in tokens that inputs are padded to; auto: on a GPU only (default: auto)",
+    )
+    add(
+        "--release-memory",
+        type=_bytes,
+        metavar="BYTES",
+        help="release cached memory past this footprint, such as 5GiB (default: never)",
+    )
+    add(
+        "--keep-warm",
+        type=_some_seconds,
+        metavar="SECONDS",
+        help="run a tiny batch after so long an idle time (default: never)",
     )
     add(
         "--drain-timeout",
@@ -243,3 +281,28 @@ def _seconds(value: str) -> float:
     if not 0 <= seconds <= 3600:
         raise argparse.ArgumentTypeError("must be a number of seconds from 0 to 3600")
     return seconds
+
+
+def _some_seconds(value: str) -> float:
+    seconds = _seconds(value)
+    if seconds < 0.1:
+        raise argparse.ArgumentTypeError("must be a number of seconds from 0.1 to 3600")
+    return seconds
+
+
+def _bytes(value: str) -> int:
+    found = re.fullmatch("([0-9]{1,18})(|KiB|MiB|GiB)", value)
+    if found is None:
+        raise argparse.ArgumentTypeError("must be whole bytes, or whole KiB, MiB or GiB: 5GiB")
+    return int(found[1]) * {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[found[2]]
+
+
+def _lengths(value: str) -> str | tuple[int, ...]:
+    if value in (AUTO, OFF):
+        return value
+    if not re.fullmatch("[0-9]{1,5}(,[0-9]{1,5}){0,63}", value):
+        raise argparse.ArgumentTypeError("must be auto, off, or lengths in tokens: 64,128,256")
+    lengths = tuple(int(each) for each in value.split(","))
+    if list(lengths) != sorted(set(lengths)) or lengths[0] < 1:
+        raise argparse.ArgumentTypeError("must be auto, off, or rising lengths in tokens")
+    return lengths

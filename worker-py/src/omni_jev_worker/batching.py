@@ -1,0 +1,113 @@
+"""Which waiting rows run together: pure, so that it can be reasoned about and tested.
+
+The cost of a forward pass is taken to be a fixed part and a part for each padded token. Rows
+share a pass while what the padding costs is no more than the pass that it saves, and while the
+pass keeps its bounds.
+
+Batches are formed in turn around the shortest and around the oldest row that waits. So a short row
+waits for at most one batch of longer ones, however many of them wait, and a long one is never
+starved by short ones. The rows of one request may run in several batches.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from omni_jev_worker.buckets import Buckets
+from omni_jev_worker.queue import Job, Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large a batch may be, and what a pass costs that it saves."""
+
+    rows: int
+    tokens: int
+    """Rows times padded length; a row that is longer than this alone runs alone."""
+    pass_tokens: int
+    """A pass's fixed cost, in tokens that take as long."""
+
+
+# The CPU's numbers are measured (README, "Batches"): past 1,024 tokens a pass gains nothing more,
+# and only makes others wait. A GPU's fixed cost is the launch of its kernels.
+_BOUNDS: Final = {
+    "cpu": Bounds(rows=64, tokens=1024, pass_tokens=64),
+    "mps": Bounds(rows=64, tokens=8192, pass_tokens=512),
+    "cuda": Bounds(rows=64, tokens=32768, pass_tokens=6144),
+}
+
+
+def bounds_for(device: str) -> Bounds:
+    """Give the bounds of a batch on a device."""
+    return _BOUNDS.get(device, _BOUNDS["cuda"])
+
+
+class Batcher:
+    """Forms batches. Called by the queue alone, one call at a time."""
+
+    def __init__(self, bounds: Bounds, buckets: Buckets) -> None:
+        self._bounds = bounds
+        self._buckets = buckets
+        self._around_oldest = False
+
+    def form(self, waiting: Sequence[Job]) -> list[Slice]:
+        """Choose the rows of the next batch among jobs in the order of their arrival.
+
+        ``waiting`` is not empty and each job has rows left.
+        """
+        oldest = waiting[0]
+        rows = [
+            _Row(job, row, self._buckets.length(job.lengths[row]))
+            for job in waiting
+            if job.checkpoint == oldest.checkpoint
+            for row in job.left
+        ]
+        seed = rows[0] if self._around_oldest else min(rows, key=lambda row: row.length)
+        # Those that are as near to the seed's length keep the order of their arrival.
+        rows.sort(key=lambda row: (row is not seed, abs(row.length - seed.length)))
+        filling = _Filling(self._bounds)
+        chosen: dict[int, list[_Row]] = {}
+        for row in itertools.takewhile(lambda row: filling.add(row.length), rows):
+            chosen.setdefault(id(row.job), []).append(row)
+        # Passed over once, the oldest is what the next batch is formed around.
+        self._around_oldest = id(oldest) not in chosen
+        return [
+            Slice(rows[0].job, tuple(sorted(row.number for row in rows)))
+            for rows in chosen.values()
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Row:
+    """A row that waits."""
+
+    job: Job
+    number: int
+    length: int
+    """Its tokens, padded to a bucket."""
+
+
+class _Filling:
+    """The sizes of a batch while it grows."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._rows = 0
+        self._longest = 0
+        self._tokens = 0
+
+    def add(self, length: int) -> bool:
+        """Take one more row of a padded length, if it may share the pass."""
+        rows = self._rows + 1
+        longest = max(self._longest, length)
+        tokens = self._tokens + length
+        padded = rows * longest
+        if self._rows and (
+            rows > self._bounds.rows
+            or padded > self._bounds.tokens
+            or padded - tokens > self._bounds.pass_tokens
+        ):
+            return False
+        self._rows, self._longest, self._tokens = rows, longest, tokens
+        return True
