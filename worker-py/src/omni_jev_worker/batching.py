@@ -4,12 +4,12 @@ The cost of a forward pass is taken to be a fixed part and a part for each padde
 share a pass while what the padding costs is no more than the pass that it saves, and while the
 pass keeps its bounds.
 
-Batches are formed in turn around the shortest and around the oldest row that waits. So a short row
-waits for at most one batch of longer ones, however many of them wait, and a long one is never
-starved by short ones. The rows of one request may run in several batches.
+A batch is formed around the oldest row that waits, of rows of about its length. Where the oldest
+is much longer than the shortest, batches are formed around each in turn. So a short row waits for
+at most one batch of much longer ones, however many of them wait, and a long one is never starved
+by short ones. The rows of one request may run in several batches.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -29,10 +29,10 @@ class Bounds:
     """A pass's fixed cost, in tokens that take as long."""
 
 
-# The CPU's numbers are measured (README, "Batches"): past 1,024 tokens a pass gains nothing more,
-# and only makes others wait. A GPU's fixed cost is the launch of its kernels.
+# The CPU's numbers are measured (README, "Batches"): past 512 tokens a pass gains little more, and
+# makes others wait. Those of the GPUs are estimates: their fixed cost is the launch of the kernels.
 _BOUNDS: Final = {
-    "cpu": Bounds(rows=64, tokens=1024, pass_tokens=64),
+    "cpu": Bounds(rows=64, tokens=512, pass_tokens=64),
     "mps": Bounds(rows=64, tokens=8192, pass_tokens=512),
     "cuda": Bounds(rows=64, tokens=32768, pass_tokens=6144),
 }
@@ -41,6 +41,12 @@ _BOUNDS: Final = {
 def bounds_for(device: str) -> Bounds:
     """Give the bounds of a batch on a device."""
     return _BOUNDS.get(device, _BOUNDS["cuda"])
+
+
+# How many times as long "much longer" is.
+_MUCH_LONGER: Final = 4
+# Tokens within which two lengths count as the same.
+_ALIKE: Final = 8
 
 
 class Batcher:
@@ -63,13 +69,18 @@ class Batcher:
             if job.checkpoint == oldest.checkpoint
             for row in job.left
         ]
-        seed = rows[0] if self._around_oldest else min(rows, key=lambda row: row.length)
-        # Those that are as near to the seed's length keep the order of their arrival.
-        rows.sort(key=lambda row: (row is not seed, abs(row.length - seed.length)))
+        seed = rows[0]
+        shortest = min(rows, key=lambda row: row.length)
+        if shortest.length * _MUCH_LONGER <= seed.length and not self._around_oldest:
+            seed = shortest
+        # Those that are about as near to the seed's length keep the order of their arrival: sorted
+        # by the token, the newest of a common length would pass the older ones of rare lengths.
+        rows.sort(key=lambda row: (row is not seed, abs(row.length - seed.length) // _ALIKE))
         filling = _Filling(self._bounds)
         chosen: dict[int, list[_Row]] = {}
-        for row in itertools.takewhile(lambda row: filling.add(row.length), rows):
-            chosen.setdefault(id(row.job), []).append(row)
+        for row in rows:
+            if filling.add(row.length):
+                chosen.setdefault(id(row.job), []).append(row)
         # Passed over once, the oldest is what the next batch is formed around.
         self._around_oldest = id(oldest) not in chosen
         return [
