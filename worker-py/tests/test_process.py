@@ -184,6 +184,13 @@ def test_every_log_line_is_a_json_object_and_standard_output_is_unused(
         assert phase in phases
 
 
+def test_the_log_says_how_many_threads_torch_gets_and_who_chose_them(tiny: Path) -> None:
+    with RunningWorker(["--model", str(tiny), "--threads", "1"]) as worker:
+        (line,) = [line for line in worker.lines if "threads" in line]
+        assert (line["threads"], line["chosen_by"]) == (1, "--threads")
+        assert worker.ask("GET", "/health").json()["threads"] == 1
+
+
 def test_the_ready_line_has_the_real_port(worker: RunningWorker) -> None:
     assert worker.ready["port"] > 0
     assert worker.ready["address"] == f"http://127.0.0.1:{worker.ready['port']}"
