@@ -15,6 +15,7 @@ import tiny_checkpoint
 from omni_jev_worker import checkpoints, memory
 from omni_jev_worker.app import App
 from omni_jev_worker.engine import Engine, InferenceFailed
+from omni_jev_worker.exits import Refusal
 from omni_jev_worker.model import Model
 from omni_jev_worker.queue import Errand, Job, RowQueue
 from omni_jev_worker.scores import NotFinite
@@ -27,14 +28,16 @@ NOUL = {"refund": QUESTIONS["refund"]}
 class Started:
     """An engine on the tiny checkpoint, warm."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, *, device: str = "cpu", require_device: bool = False, **options: Any
+    ) -> None:
         self.queue = RowQueue(10_000)
         self.checkpoint = checkpoints.from_folder(str(folder))
         self.engine = Engine(
             self.checkpoint,
             self.queue,
-            device="cpu",
-            require_device=False,
+            device=device,
+            require_device=require_device,
             threads=1,
             **options,
         )
@@ -215,6 +218,40 @@ def test_without_memory_on_a_device_the_answers_are_the_same_and_health_tells(
         assert (told.count, told.since) == (len(QUESTIONS), None)
         assert told.last_reason == "MPS backend out of memory"
         assert device == "mps"
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_device_without_memory_for_the_warm_up_is_told_or_refused_if_required(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, *, required: bool
+) -> None:
+    device, run = "mps", Model._pass
+
+    def short_of_memory(model: Model, arrays: Any, *, amp: bool) -> Any:
+        if device == "mps":
+            raise RuntimeError("MPS backend out of memory")
+        return run(model, arrays, amp=amp)
+
+    def move_to_cpu(_: Model) -> None:
+        nonlocal device
+        device = "cpu"
+
+    def no_way_back(_: Model) -> None:
+        raise RuntimeError("MPS backend out of memory")
+
+    monkeypatch.setattr("omni_jev_worker.model.available", lambda _: True)
+    monkeypatch.setattr(Model, "device", property(lambda _: device))
+    monkeypatch.setattr(Model, "device_bytes", 0)
+    monkeypatch.setattr(Model, "_pass", short_of_memory)
+    monkeypatch.setattr(Model, "move_to_cpu", move_to_cpu)
+    monkeypatch.setattr(Model, "return_to_device", no_way_back)
+    if required:
+        with pytest.raises(Refusal, match="would be on cpu"):
+            Started(tiny, device="mps", require_device=True)
+        return
+    with starting(tiny, device="mps") as started:
+        assert started.engine.snapshot.default.device_mismatch
+        assert started.engine.snapshot.fallback.since is not None
+        assert started.ask("late")
 
 
 def test_all_lengths_make_few_shapes_and_a_bounded_footprint(tmp_path: Path) -> None:

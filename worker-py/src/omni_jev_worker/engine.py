@@ -67,7 +67,7 @@ class Engine:
         self._model: Model | None = None
         self._buckets = EXACT
         self._batcher = Batcher(bounds_for("cpu"), EXACT)
-        self._batches_suit = "cpu"
+        self._home = self._batches_suit = "cpu"
         self._fallback = Fallback()
         self._inference: Inference | None = None
         self._tiny: Encoded | None = None
@@ -204,6 +204,7 @@ class Engine:
 
         Some GPU kernels give numbers that are not finite for a padded row.
         """
+        self._home = loaded.device
         chosen = buckets.choose(self._length_buckets, loaded.device, loaded.window)
         if chosen != EXACT and (reason := _against_padding(loaded, chosen)) is not None:
             log.warning(f"inputs are not padded on {loaded.device}: {reason}", phase="parity")
@@ -231,8 +232,9 @@ class Engine:
             loaded.decode(encoded, scores)
             log.info(f"warmed up: {request.name}", phase="warmup", ms=_ms_since(begun))
         self._warmup_ms = _ms_since(started)
-        # Memory may have run out on the way.
-        self._check_device(loaded.device)
+        if loaded.device != self._home:
+            # Memory ran out on the way.
+            self._check_device(loaded.device)
         self._inference = inference
 
     def _answer(self, batch: list[Slice]) -> None:
@@ -266,7 +268,7 @@ class Engine:
         """Form batches that suit the device that the model is on now."""
         self._batches_suit = device
         # Away from its device the model is on the CPU, where padding costs and brings nothing.
-        suiting = self._buckets if device == self._wanted else EXACT
+        suiting = self._buckets if device == self._home else EXACT
         self._batcher = Batcher(bounds_for(device), suiting)
         if self._inference is not None:
             self._inference.buckets = suiting
