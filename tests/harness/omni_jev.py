@@ -62,7 +62,8 @@ def clean_environment(scratch: Path) -> dict[str, str]:
 class OmniJev:
     """A running binary; leaving the `with` ends it and asserts that no process is left.
 
-    `settings` are names without their `OMNI_JEV_`; None takes one of the defaults away.
+    `settings` are names without their `OMNI_JEV_`; None takes one of the defaults away. `variables`
+    are others of the environment, by their whole names.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class OmniJev:
         worker_flags: Sequence[str] = ("--model", "demo"),
         toml: str | None = None,
         program: Path | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         program = program or binary()
         self.scratch = make_scratch()
@@ -90,6 +92,7 @@ class OmniJev:
         environment.update(
             {f"OMNI_JEV_{name}": value for name, value in chosen.items() if value is not None}
         )
+        environment.update(variables or {})
         flags = ["--", *worker_flags] if worker_flags else []
         self.process = LoggedProcess(
             [program, *arguments, *flags], environment, directory=self.scratch

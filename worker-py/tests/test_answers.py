@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omni_jev_worker import checkpoints
-from omni_jev_worker.model import Encoded, Model, Unanswerable
+from omni_jev_worker.model import Encoded, Model
 from omni_jev_worker.scores import NotFinite, Scores
 
 QUESTIONS: dict[str, dict[str, Any]] = {
@@ -106,11 +106,49 @@ def test_requests_of_mixed_lengths_in_one_batch_get_the_answers_of_single_ones(
         assert_close(model.decode(encoded, scores), alone)
 
 
-def test_too_many_options_for_the_window_are_refused_by_the_questions_name(model: Model) -> None:
-    wide = {"type": "choice", "instructions": "", "criteria": [f"option {n}" for n in range(200)]}
-    with pytest.raises(Unanswerable, match="200 options") as caught:
-        model.encode("x", {"fine": QUESTIONS["refund"], "wide": wide})
-    assert caught.value.question == "wide"
+def test_more_options_than_a_row_holds_are_answered_in_groups(model: Model) -> None:
+    wide = {
+        "type": "choice",
+        "instructions": "Team?",
+        "criteria": [f"late {n}" for n in range(255)],
+    }
+    levels = {"type": "score", "instructions": "?", "criteria": [f"angry {n}" for n in range(60)]}
+    questions = {"fine": QUESTIONS["refund"], "wide": wide, "levels": levels}
+    encoded = model.encode("the parcel", questions)
+    assert encoded.groups[0] == 1
+    notes = encoded.notes()
+    assert notes["fine"] == {}
+    assert notes["wide"]["x_option_groups"] == encoded.groups[1] > 1
+    answers, _ = served(model, "the parcel", questions)
+    assert list(answers["wide"]["probabilities"]) == wide["criteria"]
+    assert list(answers["levels"]["probabilities"]) == [str(n) for n in range(60)]
+    for name in ("wide", "levels"):
+        # Each is rounded to four places.
+        assert sum(answers[name]["probabilities"].values()) == pytest.approx(1, abs=255 * 5e-5)
+    # The others in the request are answered as they are alone.
+    assert_close(
+        answers["fine"], served(model, "the parcel", {"fine": questions["fine"]})[0]["fine"]
+    )
+
+
+def test_a_group_is_scored_as_its_options_are_in_a_row_of_their_own(model: Model) -> None:
+    labels = [f"late {n}" for n in range(100)]
+    encoded = model.encode("x", {"q": {"type": "choice", "instructions": "", "criteria": labels}})
+    scores = model.infer([encoded])[0]
+    assert isinstance(scores, Scores)
+    first = len(encoded.items[0]["markers"])
+    part = {"type": "choice", "instructions": "", "criteria": labels[:first]}
+    alone = model.infer([model.encode("x", {"q": part})])[0]
+    assert isinstance(alone, Scores)
+    assert scores.logits[0, :first] == pytest.approx(alone.logits[0, :first], abs=1e-4)
+    probabilities = model.decode(encoded, scores)["q"]["probabilities"]
+    logits = [
+        value
+        for row, item in enumerate(encoded.items)
+        for value in scores.logits[row, : len(item["markers"])]
+    ]
+    best = max(range(100), key=lambda n: logits[n])
+    assert max(probabilities, key=probabilities.__getitem__) == labels[best]
 
 
 def test_numbers_that_are_not_finite_never_become_an_answer(

@@ -17,6 +17,7 @@ from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.engine import Engine, InferenceFailed
 from omni_jev_worker.envelope import Envelope
 from omni_jev_worker.health import ModelState, Snapshot
+from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.queue import RowQueue
 from taking import OneByOne, take_job
 
@@ -42,11 +43,19 @@ class FakeModel:
         self.encode_fault: Exception | None = None
         self.tokens = 7
         self.lengths = (7,)
+        self.items = [{"ids": [1], "markers": [0]}]
+        self.note: dict[str, Any] = {}
+
+    def most_rows(self, questions: Any) -> int:
+        return len(questions)
 
     def encode(self, state: Any, questions: Any) -> "FakeModel":
         if self.encode_fault is not None:
             raise self.encode_fault
         return self
+
+    def notes(self) -> dict[str, Any]:
+        return {"q": self.note}
 
     def decode(self, encoded: Any, scores: Any) -> dict[str, Any]:
         return {"q": scores}
@@ -90,6 +99,7 @@ class Served:
         control_token: bytes | None = None,
         capacity: int = 8,
         request_timeout: float | None = None,
+        **options: Any,
     ) -> None:
         self.queue = RowQueue(capacity)
         self.engine = FakeEngine()
@@ -101,6 +111,7 @@ class Served:
             api_key=key,
             control_token=control_token,
             request_timeout=request_timeout,
+            **options,
         )
         self.asgi = Envelope(self.app.asgi)
 
@@ -201,6 +212,46 @@ def test_a_model_that_gives_no_finite_number_is_a_500_without_a_reason(served: S
     assert reply.json()["detail"]["error_type"] == "internal_error"
 
 
+def test_an_answer_of_a_row_that_lost_tokens_says_how_many(served: Served) -> None:
+    served.engine.model.note = {"x_truncated": {"state": 3, "options": 0, "instructions": 0}}
+    body = asyncio.run(served.answering(good, served.send())).json()
+    assert body["answers"]["q"]["x_truncated"] == {"state": 3, "options": 0, "instructions": 0}
+
+
+def test_what_lost_tokens_is_a_422_that_names_the_place_where_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    served = Served(tmp_path, reject_truncated=True)
+    assert asyncio.run(served.answering(good, served.send())).status == 200
+    served.engine.model.note = {"x_truncated": {"state": 3, "options": 2, "instructions": 1}}
+    reply = asyncio.run(served.send())
+    assert reply.status == 422
+    assert [(fault["loc"], fault["type"]) for fault in reply.json()["detail"]] == [
+        (["body", "state"], "truncated"),
+        (["body", "questions", "q", "instructions"], "truncated"),
+        (["body", "questions", "q", "criteria"], "truncated"),
+    ]
+    assert "3 tokens" in reply.json()["detail"][0]["msg"]
+    assert served.queue.state().depth == 0
+
+
+@pytest.mark.parametrize(("name", "said"), [("english", "alias"), ("jev-latest", "default")])
+def test_an_alias_and_an_unknown_name_mean_the_default_and_the_answer_says_so(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    served = Served(tmp_path, alias="english")
+    ask = served.send(body=json.dumps({"model": name, **ASKED}).encode())
+    routing = asyncio.run(served.answering(good, ask)).json()["routing"]
+    assert routing["model"] == "tiny"
+    assert said in routing["reason"]
+
+
+def test_limits_can_be_set(tmp_path: Path) -> None:
+    served = Served(tmp_path, limits=Limits(state_characters=3))
+    reply = asyncio.run(served.send(body=json.dumps({**ASKED, "state": "1234"}).encode()))
+    assert reply.status == 413
+
+
 def test_a_failed_forward_pass_is_a_500_in_the_clients_shape(served: Served) -> None:
     def fail(result: "Future[Any]") -> None:
         result.set_exception(InferenceFailed("secret"))
@@ -284,7 +335,7 @@ def test_the_right_key_is_let_in(tmp_path: Path, header: str) -> None:
         "Bearer key2",
     ],
 )
-@pytest.mark.parametrize("path", ["/v1/systemone", "/v1/models"])
+@pytest.mark.parametrize("path", ["/v1/systemone", "/v1/systemone/batch", "/v1/models"])
 def test_any_other_key_is_a_401(tmp_path: Path, header: str | None, path: str) -> None:
     served = Served(tmp_path, key=b"key")
     method = "GET" if path.endswith("models") else "POST"
@@ -328,6 +379,7 @@ def test_the_models_have_a_name_a_description_and_a_date(served: Served) -> None
         ("POST", "/v1/systemone/", 404, {"detail": "Not Found"}),
         ("GET", "/docs", 404, {"detail": "Not Found"}),
         ("GET", "/v1/systemone", 405, None),
+        ("GET", "/v1/systemone/batch", 405, None),
         ("DELETE", "/health", 405, None),
     ],
 )

@@ -32,11 +32,11 @@ class BlockedParser:
     def let_go(self) -> None:
         self._go_on.set()
 
-    def _wait(self, body: bytes, codings: Sequence[str]) -> Any:
+    def _wait(self, body: bytes, codings: Sequence[str], check: Any) -> Any:
         self.parsed += 1
         self.entered.set()
         assert self._go_on.wait(60)
-        return self._parse(body, codings)
+        return self._parse(body, codings, check)
 
 
 def test_a_body_whose_client_left_before_its_turn_is_not_parsed(served: Served) -> None:

@@ -53,6 +53,12 @@ def test_without_flags_it_serves_the_demo_on_loopback() -> None:
         (["--length-buckets", "64,64"], "--length-buckets"),
         (["--drain-timeout", "-1"], "--drain-timeout"),
         (["--log-level", "loud"], "--log-level"),
+        (["--dialect", "klingon"], "--dialect"),
+        (["--alias", ""], "--alias"),
+        (["--max-questions", "0"], "--max-questions"),
+        (["--max-states", "-1"], "--max-states"),
+        (["--max-state-characters", "many"], "--max-state-characters"),
+        (["--max-body-bytes", "16777217"], "--max-body-bytes"),
         (["--weights", "fp8"], "--weights"),
         (["--model", ""], "--model"),
         (["--host", ""], "--host"),
@@ -76,6 +82,21 @@ def test_a_wrong_or_contradictory_flag_is_named_and_exits_64(flags: list[str], n
     refused = refusal(*flags)
     assert named in str(refused)
     assert refused.code == BAD_FLAGS
+
+
+def test_limits_are_upstreams_unless_set() -> None:
+    limits = parse().limits
+    assert (limits.questions, limits.states, limits.state_characters) == (64, 64, 50_000)
+    assert limits.body_bytes == 2 * 1024 * 1024
+    changed = parse("--max-questions", "3", "--max-body-bytes", "999").limits
+    assert (changed.questions, changed.body_bytes, changed.states) == (3, 999, 64)
+
+
+def test_the_dialect_is_upstreams_and_nothing_is_refused_for_its_length_unless_asked() -> None:
+    asked = parse()
+    assert (asked.dialect, asked.reject_truncated, asked.alias) == ("laya", False, None)
+    asked = parse("--dialect", "jev", "--reject-truncated", "--alias", "english")
+    assert (asked.dialect, asked.reject_truncated, asked.alias) == ("jev", True, "english")
 
 
 @pytest.mark.parametrize("flags", [["--compile"], ["--weights", "fp16"]])

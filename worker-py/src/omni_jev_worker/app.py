@@ -17,10 +17,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive
 
-from omni_jev_worker import bodies, health
+from omni_jev_worker import batch, bodies, health
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
 from omni_jev_worker.engine import Engine, InferenceFailed
 from omni_jev_worker.protocol import decode, problems, render, request
+from omni_jev_worker.protocol.dialects import LAYA
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.protocol.problems import Problem
 from omni_jev_worker.queue import Job, QueueClosed, QueueFull, RowQueue
@@ -42,6 +43,9 @@ class App:
         control_token: bytes | None = None,
         limits: Limits | None = None,
         request_timeout: float | None = None,
+        dialect: str = LAYA,
+        reject_truncated: bool = False,
+        alias: str | None = None,
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -53,13 +57,17 @@ class App:
         self._limits = limits if limits is not None else Limits()
         # One thread owns the tokenizer: shared by threads it raises "Already borrowed".
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="encode")
-        self._parser = bodies.Parser(self._limits)
+        self._parser = bodies.Parser(self._limits, dialect)
+        self._dialect = dialect
+        self._reject_truncated = reject_truncated
+        self._alias = alias
         self.draining = False
         self.asgi = _Application(
             routes=[
                 Route("/health", self._health, methods=["GET"]),
                 Route("/v1/models", self._models, methods=["GET"]),
                 Route("/v1/systemone", self._systemone, methods=["POST"]),
+                Route("/v1/systemone/batch", self._batch, methods=["POST"]),
                 Route("/control/recover-device", self._recover_device, methods=["POST"]),
             ],
             exception_handlers={Problem: _answer_problem, HTTPException: _answer_http},
@@ -92,7 +100,21 @@ class App:
         return await _unless_gone(http.receive, self._answer(body, codings))
 
     async def _answer(self, body: bytes, codings: Sequence[str]) -> Response:
-        return await self._decide(await self._parser.understand(body, codings))
+        asked = await self._parser.understand(body, codings, request.check)
+        return _json(200, await self._decide(asked))
+
+    async def _batch(self, http: Request) -> Response:
+        self._authenticate(http)
+        body = await bodies.read(http, self._limits)
+        codings = decode.codings(http.headers.getlist("content-encoding"))
+        return await _unless_gone(http.receive, self._answer_batch(body, codings))
+
+    async def _answer_batch(self, body: bytes, codings: Sequence[str]) -> Response:
+        asked = await self._parser.understand(body, codings, request.check_batch)
+        rows = self._engine.model_for(asked.model).most_rows(asked.questions)
+        width = batch.width(self._queue.state().capacity, rows)
+        results = await batch.decide_each(asked, self._decide, width)
+        return _json(200, render.batch(results))
 
     async def _recover_device(self, http: Request) -> Response:
         """Return to the device that was lost, for the supervisor alone.
@@ -124,7 +146,7 @@ class App:
                 [(b"www-authenticate", b"Bearer")],
             )
 
-    async def _decide(self, asked: request.Request) -> Response:
+    async def _decide(self, asked: request.Request) -> dict[str, Any]:
         """Answer a checked request in its time.
 
         Cancelled when its client leaves, at whatever step it is; so is the work of one that takes
@@ -137,17 +159,19 @@ class App:
             message = f"no answer within the worker's {self._request_timeout:g} s"
             raise problems.refused(504, _TIMEOUT, message) from None
 
-    async def _decide_at_leisure(self, asked: request.Request) -> Response:
+    async def _decide_at_leisure(self, asked: request.Request) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         model = self._engine.model_for(asked.model)
-        rows = len(asked.questions)
         try:
-            with self._queue.admit(rows):
+            with self._queue.admit(model.most_rows(asked.questions)):
                 encoded = await loop.run_in_executor(
                     self._encoder, bodies.catching(model.encode), asked.state, asked.questions
                 )
                 if isinstance(encoded, Exception):
                     raise _unanswerable(encoded)
+                notes = encoded.notes()
+                if self._reject_truncated:
+                    problems.refuse_truncated(notes)
                 job = Job(
                     checkpoint=self._checkpoint.name, encoded=encoded, lengths=encoded.lengths
                 )
@@ -162,13 +186,16 @@ class App:
         except InferenceFailed:
             raise problems.internal() from None
         answers = model.decode(encoded, scores)
-        return _json(200, render.decision(answers, encoded.tokens, self._routing(asked.model)))
+        routing = self._routing(asked.model)
+        return render.decision(answers, notes, encoded.tokens, routing, self._dialect)
 
     def _routing(self, asked: str | None) -> dict[str, Any]:
         """Say which checkpoint answered, in the form of upstream's router."""
         name = self._checkpoint.name
         if asked == name:
             reason = f"explicit model={name!r}"
+        elif asked is not None and asked == self._alias:
+            reason = f"{asked} is an alias of the default ({name})"
         elif asked in HUB_FOLDERS:
             reason = f"{asked} is not loaded; using default ({name})"
         else:

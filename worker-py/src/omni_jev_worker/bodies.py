@@ -4,15 +4,18 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from starlette.requests import Request
 
-from omni_jev_worker.protocol import decode, problems, request
+from omni_jev_worker.protocol import decode, problems
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.protocol.problems import Problem
 
 _T = TypeVar("_T")
+
+Check = Callable[[Any, Limits, str], _T]
+"""`request.check` or `request.check_batch`."""
 
 # Up to here a body is parsed on the event loop: less time than handing it to a thread takes.
 _SMALL_BODY: Final = 64 * 1024
@@ -33,24 +36,26 @@ class Parser:
     Used on the event loop alone.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, dialect: str) -> None:
         self._limits = limits
+        self._dialect = dialect
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="parse")
         self._waiting = 0
 
-    async def understand(self, body: bytes, codings: Sequence[str]) -> request.Request:
+    async def understand(self, body: bytes, codings: Sequence[str], check: Check[_T]) -> _T:
         """Decode, parse and check a body. Raises the `Problem` that its client gets.
 
         When this is cancelled, a body whose turn has not come is dropped.
         """
         if len(body) <= _SMALL_BODY and not codings:
-            return self._parse(body, codings)
+            return self._parse(body, codings, check)
         loop = asyncio.get_running_loop()
         with self._admit(max(len(body), _LEAST_COST)):
-            parsed = await loop.run_in_executor(self._thread, catching(self._parse), body, codings)
+            parse = catching(self._parse)
+            parsed = await loop.run_in_executor(self._thread, parse, body, codings, check)
         if isinstance(parsed, Exception):
             raise parsed
-        return parsed
+        return cast("_T", parsed)
 
     @contextmanager
     def _admit(self, cost: int) -> Iterator[None]:
@@ -62,9 +67,9 @@ class Parser:
         finally:
             self._waiting -= cost
 
-    def _parse(self, body: bytes, codings: Sequence[str]) -> request.Request:
+    def _parse(self, body: bytes, codings: Sequence[str], check: Check[_T]) -> _T:
         data = decode.decompress(body, codings, self._limits)
-        return request.check(decode.parse(data, self._limits), self._limits)
+        return check(decode.parse(data, self._limits), self._limits, self._dialect)
 
 
 def catching(function: Callable[..., _T]) -> Callable[..., _T | Exception]:

@@ -98,6 +98,10 @@ def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
         api_key=asked.api_key,
         control_token=asked.control_token,
         request_timeout=asked.request_timeout,
+        limits=asked.limits,
+        dialect=asked.dialect,
+        reject_truncated=asked.reject_truncated,
+        alias=asked.alias,
     )
     listener = sockets.bind(asked.host, asked.port, asked.uds)
     address = sockets.address_of(listener)

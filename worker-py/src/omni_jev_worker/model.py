@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
+import numpy as np
 import torch
 from laya.agent import Agent, _amp_context
-from laya.common import render_options
+from laya.common import QTYPES, render_options, serialize_state
 
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import Checkpoint
@@ -20,6 +21,7 @@ from omni_jev_worker.collate import collate
 from omni_jev_worker.exits import bad_configuration
 from omni_jev_worker.faults import one_line
 from omni_jev_worker.memory import OutOfMemory, give_back_to_system, out_of_memory
+from omni_jev_worker.rows import Lost, RowBuilder, Specials, Text
 from omni_jev_worker.scores import NotFinite, Scores, differ
 
 _DEVICE_ORDER: Final = ("cuda", "mps", "cpu")
@@ -39,11 +41,15 @@ class Encoded:
     """A request's rows."""
 
     ids: tuple[str, ...]
-    """The question of each row."""
+    """The questions."""
     internal: dict[str, Any]
     """Laya's form of each question."""
     items: list[dict[str, Any]]
     """Laya's rows: token ids, positions of the options, type."""
+    groups: tuple[int, ...]
+    """How many rows, one after the other, each question has: more than one for many options."""
+    lost: tuple[Lost, ...]
+    """What was cut from each question's rows."""
 
     @property
     def tokens(self) -> int:
@@ -54,6 +60,22 @@ class Encoded:
     def lengths(self) -> tuple[int, ...]:
         """The tokens of each row."""
         return tuple(len(item["ids"]) for item in self.items)
+
+    def notes(self) -> dict[str, dict[str, Any]]:
+        """Say of each question what Laya's answer does not: what was cut, how many groups."""
+        noted: dict[str, dict[str, Any]] = {}
+        for name, groups, lost in zip(self.ids, self.groups, self.lost, strict=True):
+            note: dict[str, Any] = {}
+            if lost:
+                note["x_truncated"] = {
+                    "state": lost.state,
+                    "options": lost.options,
+                    "instructions": lost.instructions,
+                }
+            if groups > 1:
+                note["x_option_groups"] = groups
+            noted[name] = note
+        return noted
 
     def part(self, rows: Sequence[int]) -> "Encoded":
         """Give some of the rows, to run apart from the others."""
@@ -95,6 +117,7 @@ class Model:
         agent = self._agent
         self._home = (agent.device, agent.dtype, agent.amp_enabled)
         self._lengths_seen: set[int] = set()
+        self._rows = _row_builder(agent)
 
     @property
     def device(self) -> str:
@@ -162,21 +185,33 @@ class Model:
         """Rows from which laya autocasts on MPS."""
         return int(self._agent.mps_amp_min_rows)
 
+    def most_rows(self, questions: dict[str, dict[str, Any]]) -> int:
+        """Give the most rows that checked questions can need, without tokenizing them."""
+        return sum(
+            self._rows.most_rows(len(question["criteria"])) if question["type"] != "noul" else 1
+            for question in questions.values()
+        )
+
     def encode(self, state: Any, questions: dict[str, dict[str, Any]]) -> Encoded:
         """Tokenize a checked request. Raises `Unanswerable`."""
         agent = self._agent
-        ids = tuple(questions)
         for name, question in questions.items():
             try:
                 agent._check_question(name, question)
             except ValueError:
                 raise Unanswerable(name, "this question is not one that Laya can answer") from None
         internal = {name: agent._to_internal(question) for name, question in questions.items()}
-        try:
-            items = agent._encode_state(state, list(ids), internal)
-        except ValueError:
-            raise self._too_many_options(state, ids, internal) from None
-        return Encoded(ids=ids, internal=internal, items=items)
+        tokens = self._rows.state(serialize_state(state))
+        items: list[dict[str, Any]] = []
+        groups, lost = [], []
+        for form in internal.values():
+            text = Text(form["t"], str(form["ins"]), render_options(form))
+            rows, cut = self._rows.rows(text, tokens, newest_last=isinstance(state, list))
+            kind = QTYPES[form["t"]]
+            items.extend({"ids": row.ids, "markers": row.markers, "qtype": kind} for row in rows)
+            groups.append(len(rows))
+            lost.append(cut)
+        return Encoded(tuple(questions), internal, items, tuple(groups), tuple(lost))
 
     def infer(self, batch: Sequence[Encoded], buckets: Buckets = EXACT) -> list[Scores | NotFinite]:
         """Run the rows of several requests in one forward pass, on the engine's thread.
@@ -241,25 +276,59 @@ class Model:
 
     def decode(self, encoded: Encoded, scores: Scores) -> dict[str, Any]:
         """Turn scores into laya's answers, one for each question."""
+        items = encoded.items
+        if len(items) > len(encoded.ids):
+            items, scores = _join_groups(encoded, scores)
         answers = self._agent._decode_answers(
-            scores.logits, scores.act, encoded.items, list(encoded.ids), encoded.internal, 0
+            scores.logits, scores.act, items, list(encoded.ids), encoded.internal, 0
         )
         return cast("dict[str, Any]", answers)
 
-    def _too_many_options(
-        self, state: Any, ids: tuple[str, ...], internal: dict[str, Any]
-    ) -> Exception:
-        """Find which question's options did not fit: laya tells it in prose only."""
-        for name in ids:
-            try:
-                self._agent._encode_state(state, [name], internal)
-            except ValueError:
-                count = len(render_options(internal[name]))
-                reason = (
-                    f"{count} options do not fit this checkpoint's window of {self.window} tokens"
-                )
-                return Unanswerable(name, reason)
-        return Unanswerable(ids[0], "this question could not be tokenized")
+
+def _join_groups(encoded: Encoded, scores: Scores) -> tuple[list[dict[str, Any]], Scores]:
+    """Make one row of the rows of each question, as if its options had fitted one.
+
+    The logits stand side by side as they are; the acts are those of the row with the best option.
+    """
+    items: list[dict[str, Any]] = []
+    logits, acts = [], []
+    first = 0
+    for groups in encoded.groups:
+        rows = range(first, first + groups)
+        counts = [len(encoded.items[row]["markers"]) for row in rows]
+        parts = [scores.logits[row, :count] for row, count in zip(rows, counts, strict=True)]
+        joined = np.concatenate(parts)
+        best = max(rows, key=lambda row: parts[row - rows.start].max())
+        items.append({"markers": range(len(joined)), "ids": []})
+        logits.append(joined)
+        acts.append(scores.act[best])
+        first += groups
+    most = max(map(len, logits))
+    padded = [np.pad(row, (0, most - len(row))) for row in logits]
+    return items, Scores(np.stack(padded), np.stack(acts))
+
+
+def _row_builder(agent: Agent) -> RowBuilder:
+    tokenizer = agent.tok
+
+    def tokenize(texts: list[str]) -> list[list[int]]:
+        # Untruncated: what is cut is counted. (Over the model's length it would log a warning.)
+        encoded = tokenizer(texts, add_special_tokens=False, verbose=False)
+        return cast("list[list[int]]", encoded["input_ids"])
+
+    specials = Specials(
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.mask_token_id,
+        tokenizer.mask_token,
+    )
+    return RowBuilder(
+        tokenize,
+        specials,
+        window=int(agent.cfg.get("max_len", 512)),
+        head=int(agent.cfg.get("head_max_len", 192)),
+        keep_ends=tokenizer.truncation_side == "left",
+    )
 
 
 def _check_tokenizer(agent: Agent, checkpoint: str) -> None:

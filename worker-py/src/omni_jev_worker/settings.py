@@ -12,6 +12,8 @@ from omni_jev_worker import __version__, log
 from omni_jev_worker.buckets import AUTO, OFF
 from omni_jev_worker.checkpoints import HUB_FOLDERS
 from omni_jev_worker.exits import bad_configuration, bad_flags
+from omni_jev_worker.protocol.dialects import DIALECTS, LAYA
+from omni_jev_worker.protocol.limits import Limits
 
 DEVICES: Final = ("auto", "mps", "cuda", "cpu")
 
@@ -25,6 +27,16 @@ _UNREAD: Final = {
     "LAYA_LOG_LEVEL": "--log-level",
     "LAYA_THREADS": "--threads",
     "LAYA_AUTO_TASK": None,
+}
+
+_DEFAULT_LIMITS: Final = Limits()
+_LIMITS: Final = {
+    "questions": ("--max-questions", "questions of a request"),
+    "states": ("--max-states", "states of a batch"),
+    "state_characters": ("--max-state-characters", "characters of a state"),
+    "text_characters": ("--max-text-characters", "characters of an instruction or criterion"),
+    "question_characters": ("--max-question-characters", "characters of all questions together"),
+    "body_bytes": ("--max-body-bytes", "bytes of a body, as sent and decoded"),
 }
 
 
@@ -58,6 +70,14 @@ class Settings:
     """The footprint in bytes past which cached memory is released; none never does it."""
     keep_warm: float | None
     """Idle seconds after which a tiny batch runs; none never does it."""
+    dialect: str
+    """Whose answers and checks: one of `protocol.dialects.DIALECTS`."""
+    reject_truncated: bool
+    """Answer 422 to what does not fit the model's window, instead of cutting it."""
+    alias: str | None
+    """Another name that requests may call the default checkpoint by."""
+    limits: Limits
+    """How much one request may hold."""
     drain_timeout: float
     """Seconds that requests in flight get after a request to stop."""
     api_key: bytes | None
@@ -92,6 +112,10 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         length_buckets=flags.length_buckets,
         release_memory=flags.release_memory,
         keep_warm=flags.keep_warm,
+        dialect=flags.dialect,
+        reject_truncated=flags.reject_truncated,
+        alias=flags.alias,
+        limits=Limits(**{field: getattr(flags, field) for field in _LIMITS}),
         drain_timeout=flags.drain_timeout,
         api_key=_api_key(environment),
         control_token=environment.get("OMNI_JEV_CONTROL_TOKEN", "").encode() or None,
@@ -189,6 +213,27 @@ def _parser() -> argparse.ArgumentParser:
         help="run a tiny batch after so long an idle time (default: never)",
     )
     add(
+        "--dialect",
+        choices=DIALECTS,
+        default=LAYA,
+        help="laya: upstream's fields and numbers; jev: the hosted protocol's (default: laya)",
+    )
+    add(
+        "--reject-truncated",
+        action="store_true",
+        help="answer 422 to what does not fit the model's window, instead of cutting it",
+    )
+    add(
+        "--alias",
+        type=_text,
+        metavar="NAME",
+        help="another name for the default checkpoint, for a client that can only say NAME",
+    )
+    for field, (flag, help_text) in _LIMITS.items():
+        default = getattr(_DEFAULT_LIMITS, field)
+        text = f"most {help_text} before 413 (default: {default})"
+        add(flag, dest=field, type=_limit, default=default, metavar="N", help=text)
+    add(
         "--drain-timeout",
         type=_seconds,
         default=10.0,
@@ -270,6 +315,13 @@ def _port(value: str) -> int:
 def _count(value: str) -> int:
     if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000_000:
         raise argparse.ArgumentTypeError("must be a whole number from 1 to 1000000")
+    return int(value)
+
+
+def _limit(value: str) -> int:
+    # The body's is bounded by what is read of one at all.
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 16 * 1024 * 1024:
+        raise argparse.ArgumentTypeError("must be a whole number from 1 to 16777216")
     return int(value)
 
 

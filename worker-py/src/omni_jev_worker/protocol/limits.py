@@ -16,6 +16,8 @@ class Limits:
     state_characters: int = 50_000
     """The state; as JSON text where it is no string."""
     questions: int = 64
+    states: int = 64
+    """States of a batch."""
     id_characters: int = 512
     text_characters: int = 8_000
     """One instruction or one criterion."""

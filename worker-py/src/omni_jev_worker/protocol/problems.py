@@ -1,6 +1,6 @@
 """What is answered instead of a decision: a status, and a body in the clients' error shape."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -67,6 +67,10 @@ class Faults:
             place = [part[:512] if isinstance(part, str) else part for part in location]
             self.found.append({"loc": ["body", *place], "msg": message, "type": kind})
 
+    def extend(self, others: "Faults") -> None:
+        """Note the faults that others have."""
+        self.found.extend(others.found[: _MAX_FAULTS - len(self.found)])
+
     def raise_any(self) -> None:
         """Raise the 422 if anything was noted."""
         if self.found:
@@ -78,3 +82,21 @@ def invalid(location: Location, message: str, kind: str) -> Problem:
     faults = Faults()
     faults.add(location, message, kind)
     return Problem(422, faults.found)
+
+
+_PARTS: Final = {"instructions": ("instructions",), "options": ("criteria",)}
+
+
+def refuse_truncated(notes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise the 422 if any answer has an ``x_truncated``: for ``--reject-truncated``."""
+    faults = Faults()
+    states = [note["x_truncated"]["state"] for note in notes.values() if "x_truncated" in note]
+    if any(states):
+        message = f"{max(states)} tokens of the state do not fit the model's window"
+        faults.add(("state",), message, "truncated")
+    for name, note in notes.items():
+        for part, place in _PARTS.items():
+            if count := note.get("x_truncated", {}).get(part, 0):
+                message = f"{count} tokens of the {part} do not fit the model's window"
+                faults.add(("questions", name, *place), message, "truncated")
+    faults.raise_any()

@@ -1,7 +1,12 @@
 """Answers and errors to bytes."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
+
+from omni_jev_worker.protocol import jev
+from omni_jev_worker.protocol.dialects import JEV
+from omni_jev_worker.protocol.problems import Problem
 
 
 def to_json(value: Any) -> bytes:
@@ -13,11 +18,37 @@ def to_json(value: Any) -> bytes:
     return text.encode("utf-8")
 
 
-def decision(answers: dict[str, Any], input_tokens: int, routing: dict[str, Any]) -> dict[str, Any]:
-    """Put the body of a decision together, with upstream's names and order."""
+def decision(
+    answers: dict[str, dict[str, Any]],
+    notes: dict[str, dict[str, Any]],
+    input_tokens: int,
+    routing: dict[str, Any],
+    dialect: str,
+) -> dict[str, Any]:
+    """Put the body of a decision together: laya's answers, and what is noted of each.
+
+    In the dialect ``laya`` it has upstream's names, numbers and order.
+    """
+    usage = {"input_tokens": input_tokens, "output_tokens": 0}
+    if dialect == JEV:
+        shown = {name: jev.answer(answer) | notes[name] for name, answer in answers.items()}
+        return {"model": routing["model"], "answers": shown, "usage": usage, "x_routing": routing}
     return {
         "model": "laya-rl-agent",
-        "answers": answers,
-        "usage": {"input_tokens": input_tokens, "output_tokens": 0},
+        "answers": {name: answer | notes[name] for name, answer in answers.items()},
+        "usage": usage,
         "routing": routing,
     }
+
+
+def batch(results: Sequence[dict[str, Any] | Problem]) -> dict[str, Any]:
+    """Put the body of a batch together: each state's decision or error, in its place."""
+    shown = []
+    tokens = 0
+    for result in results:
+        if isinstance(result, Problem):
+            shown.append({"error": {"status": result.status, **result.body}})
+        else:
+            shown.append(result)
+            tokens += result["usage"]["input_tokens"]
+    return {"results": shown, "usage": {"input_tokens": tokens, "output_tokens": 0}}

@@ -1,8 +1,9 @@
 """A JSON value to a checked request: everything that the model may be given is decided here.
 
-This is the dialect ``laya``: what upstream answers is answered (a choice's criteria as a list of
+In the dialect ``laya`` what upstream answers is answered (a choice's criteria as a list of
 labels, one option, a null state, ``labels`` of a noul), and what upstream answers with a 500 or a
-traceback is refused with a 422 that names the place.
+traceback is refused with a 422 that names the place. The dialect ``jev`` takes what the hosted
+protocol has, and no more.
 """
 
 import json
@@ -10,8 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from omni_jev_worker.protocol import jev
+from omni_jev_worker.protocol.dialects import JEV, LAYA
 from omni_jev_worker.protocol.limits import Limits
-from omni_jev_worker.protocol.problems import Faults, Location, invalid, too_large
+from omni_jev_worker.protocol.problems import Faults, Location, Problem, invalid, too_large
 
 TYPES: Final = ("choice", "score", "noul")
 
@@ -31,26 +34,84 @@ class Request:
     """Questions by id, in the client's order, in the form that Laya takes."""
 
 
-def check(value: Any, limits: Limits) -> Request:
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The same questions about several states."""
+
+    model: str | None
+    states: tuple[Any, ...]
+    """States as `Request.state`, or the `Problem` of one that cannot be answered."""
+    questions: dict[str, dict[str, Any]]
+
+
+def check(value: Any, limits: Limits, dialect: str = LAYA) -> Request:
     """Check a parsed body. Raises the 422 or 413 that the client gets.
 
     The caller has bounded the number of values and the depth (`decode.parse`).
     """
+    faults = Faults()
+    body = _check_body(value, faults)
+    if "state" not in body:
+        faults.add(("state",), *_MISSING)
+    else:
+        _check_state(("state",), body["state"], dialect, faults)
+    questions = _check_questions(body, limits, dialect, faults)
+    faults.raise_any()
+    _check_state_size(body["state"], limits)
+    _check_question_sizes(questions, limits)
+    return Request(model=body.get("model"), state=body["state"], questions=questions)
+
+
+def check_batch(value: Any, limits: Limits, dialect: str = LAYA) -> Batch:
+    """Check the parsed body of a batch: ``states`` instead of ``state``, a list.
+
+    Raises the 422 or 413 for what is wrong with all of it; what is wrong with one state is in its
+    place.
+    """
+    faults = Faults()
+    body = _check_body(value, faults)
+    states = body.get("states")
+    if "states" not in body:
+        faults.add(("states",), *_MISSING)
+    elif not isinstance(states, list):
+        faults.add(("states",), "Input should be a valid list", "list_type")
+    elif not states:
+        faults.add(("states",), "At least one state is required", "too_short")
+    elif len(states) > limits.states:
+        raise too_large(f"the request has more than {limits.states} states")
+    questions = _check_questions(body, limits, dialect, faults)
+    faults.raise_any()
+    _check_question_sizes(questions, limits)
+    checked = tuple(
+        _checked_state(index, state, limits, dialect) for index, state in enumerate(states or ())
+    )
+    return Batch(model=body.get("model"), states=checked, questions=questions)
+
+
+def _checked_state(index: int, state: Any, limits: Limits, dialect: str) -> Any:
+    faults = Faults()
+    _check_state(("states", index), state, dialect, faults)
+    try:
+        faults.raise_any()
+        _check_state_size(state, limits)
+    except Problem as problem:
+        return problem
+    return state
+
+
+def _check_body(value: Any, faults: Faults) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise invalid((), "Input should be a valid object", "object_type")
     _check_scalars(value)
-    faults = Faults()
     model = value.get("model")
     if model is not None and not isinstance(model, str):
         faults.add(("model",), "Input should be a valid string", "string_type")
-    if "state" not in value:
-        faults.add(("state",), *_MISSING)
-    elif value["state"] is not None and not isinstance(value["state"], _TEXT_TYPES):
-        faults.add(("state",), "Input should be a string, an object or an array", "text_type")
-    questions = _check_questions(value, limits, faults)
-    faults.raise_any()
-    _check_sizes(value["state"], questions, limits)
-    return Request(model=model, state=value["state"], questions=questions)
+    return value
+
+
+def _check_state(here: Location, state: Any, dialect: str, faults: Faults) -> None:
+    if not isinstance(state, _TEXT_TYPES) and (state is not None or dialect == JEV):
+        _add_text_fault(here, faults)
 
 
 def _check_scalars(value: Any) -> None:
@@ -79,7 +140,7 @@ def _has_lone_surrogate(text: str) -> bool:
 
 
 def _check_questions(
-    body: dict[str, Any], limits: Limits, faults: Faults
+    body: dict[str, Any], limits: Limits, dialect: str, faults: Faults
 ) -> dict[str, dict[str, Any]]:
     here: Location = ("questions",)
     if "questions" not in body:
@@ -99,7 +160,12 @@ def _check_questions(
             faults.add(here, "A question's id must not be empty", "string_too_short")
         if len(name) > limits.id_characters:
             raise too_large(f"a question's id is longer than {limits.id_characters} characters")
-        checked[name] = _check_question((*here, name), question, limits, faults)
+        place = (*here, name)
+        own = Faults()
+        checked[name] = _check_question(place, question, limits, own)
+        if dialect == JEV and not own.found:
+            checked[name] = jev.check_question(place, checked[name], own)
+        faults.extend(own)
     return checked
 
 
@@ -216,9 +282,12 @@ def _add_text_fault(here: Location, faults: Faults) -> None:
     faults.add(here, "Input should be a string, an object or an array", "text_type")
 
 
-def _check_sizes(state: Any, questions: dict[str, dict[str, Any]], limits: Limits) -> None:
+def _check_state_size(state: Any, limits: Limits) -> None:
     if _characters(state) > limits.state_characters:
         raise too_large(f"the state is longer than {limits.state_characters} characters")
+
+
+def _check_question_sizes(questions: dict[str, dict[str, Any]], limits: Limits) -> None:
     total = 0
     for question in questions.values():
         for text in _texts(question):
