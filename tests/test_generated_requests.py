@@ -1,0 +1,48 @@
+"""300 generated requests through the frontend, against `laya.Agent` in this process."""
+
+import importlib
+from typing import Any
+
+import pytest
+
+from tests.harness.generated import requests
+from tests.harness.omni_jev import DEMO_CHECKPOINT, OmniJev
+
+COUNT = 300
+SEED = 20
+
+
+def assert_same(served: Any, reference: Any, where: str) -> None:
+    """The same fields in the same order, the same texts, and numbers within 1e-3."""
+    if isinstance(reference, dict):
+        assert list(served) == list(reference), where
+        for key, value in reference.items():
+            assert_same(served[key], value, f"{where}.{key}")
+    elif isinstance(reference, list):
+        assert len(served) == len(reference), where
+        for index, value in enumerate(reference):
+            assert_same(served[index], value, f"{where}[{index}]")
+    elif isinstance(reference, float):
+        assert served == pytest.approx(reference, abs=1e-3), where
+    else:
+        assert type(served) is type(reference), where
+        assert served == reference, where
+
+
+def test_generated_requests_are_answered_field_for_field_as_laya_answers_them(
+    pair: OmniJev,
+) -> None:
+    agent = importlib.import_module("laya").Agent(str(DEMO_CHECKPOINT), device="cpu")
+    cut = 0
+    for number, asked in enumerate(requests(COUNT, SEED)):
+        reference = agent.system_one(asked["state"], asked["questions"])
+        answer = pair.decide(asked)
+        assert answer.status == 200, (number, answer.body)
+        body = answer.json()
+        # What is beyond upstream's: which checkpoint answered, as upstream's server has it, and
+        # what was cut.
+        body.pop("routing")
+        notes = [given.pop("x_truncated", None) for given in body["answers"].values()]
+        cut += any(notes)
+        assert_same(body, reference, f"request {number}")
+    assert 0 < cut < COUNT
