@@ -193,6 +193,16 @@ def test_brackets_inside_of_strings_are_not_nesting() -> None:
     assert decode.parse(body, LIMITS)["b"] == "]" * 1000
 
 
+def test_an_integer_of_more_than_400_digits_is_a_422() -> None:
+    def body(digits: int) -> bytes:
+        # In a text they are no number.
+        return b'{"state":"' + b"1" * 9000 + b'","n":' + b"1" * digits + b"}"
+
+    assert decode.parse(body(400), LIMITS)["n"] == int("1" * 400)
+    assert status_of(body(401)) == 422
+    assert status_of(body(5000)) == 422
+
+
 def test_too_many_values_are_a_413() -> None:
     assert status_of(b"[" + b"[]," * 600_000 + b"1]") == 413
 

@@ -27,5 +27,5 @@ class Limits:
     """Options of a choice, levels of a score."""
     depth: int = 100
     """How deep arrays and objects may nest."""
-    values: int = 50_000
-    """Values in a body, so that parsing and checking stay cheap."""
+    values: int = 30_000
+    """Values in a body, so that parsing and checking it take less than 50 ms of a processor."""

@@ -21,6 +21,9 @@ TYPES: Final = ("choice", "score", "noul")
 _MISSING: Final = ("Field required", "missing")
 _TEXT_TYPES: Final = (str, dict, list)
 
+# `json.dumps` makes an encoder at each call, and a request can have thousands of texts.
+_as_json: Final = json.JSONEncoder(ensure_ascii=False).encode
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -316,4 +319,4 @@ def _characters(text: Any) -> int:
     """Count what the tokenizer would read: structured texts are tokenized as JSON."""
     if text is None:
         return 0
-    return len(text) if isinstance(text, str) else len(json.dumps(text, ensure_ascii=False))
+    return len(text) if isinstance(text, str) else len(_as_json(text))
