@@ -52,7 +52,7 @@ questions = st.one_of(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(state=st.one_of(some_words, st.lists(some_words, max_size=4)), question=questions)
 def test_what_laya_takes_in_one_row_is_the_same_row_here(

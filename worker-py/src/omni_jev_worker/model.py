@@ -188,7 +188,7 @@ class Model:
     def most_rows(self, questions: dict[str, dict[str, Any]]) -> int:
         """Give the most rows that checked questions can need, without tokenizing them."""
         return sum(
-            self._rows.most_rows(len(question["criteria"])) if question["type"] != "noul" else 1
+            self._rows.most_rows(2 if question["type"] == "noul" else len(question["criteria"]))
             for question in questions.values()
         )
 

@@ -106,11 +106,12 @@ class RowBuilder:
 
     def most_rows(self, options: int) -> int:
         """Give the most rows that a question of so many options can need, without reading them."""
-        # The longest head and, past it, options of four tokens each after the shortest one.
-        last_marker = _LEAST_HEAD + 2 + _LEAST_OPTION * (options - 1)
-        if max(self._budget + 2, last_marker) < self._window:
-            return 1
-        return options if self._budget + 2 >= self._window else -(-options // _GROUP)
+        if self._budget + 2 >= self._window:
+            # The instructions alone can fill the window before the first option.
+            return options
+        # So many fit after the shortest head, with four tokens each.
+        fit = (self._window - _LEAST_HEAD - 3) // _LEAST_OPTION + 1
+        return 1 if options <= fit else -(-options // min(_GROUP, fit))
 
     def rows(self, question: Text, state: Tokens, *, newest_last: bool) -> tuple[list[Row], Lost]:
         """Lay out the rows of a question about a tokenized state.
