@@ -177,8 +177,8 @@ def test_a_full_disk_for_the_sockets_ends_the_start_with_69_and_the_reason(tmp_p
         "done\n"
         'exec /proc/self/fd/9 "$@"\' omni-jev "$@"'
     )
-    # The fake worker is in one of those places; none is ever started.
-    settings = {"WORKER_PYTHON": sys.executable}
+    # What lies in one of those places cannot be seen; no worker is ever started.
+    settings = {"WORKER_PYTHON": "/bin/sh"}
     with InNamespace(tmp_path, script, "none", **settings) as running:
         code = running.process.wait_for_exit(20)
         assert code == 69, running.process.log

@@ -102,12 +102,9 @@ pub(crate) async fn forward_status(
     requests: Requests,
 ) {
     loop {
-        let now = {
+        let (now, last_exit) = {
             let status = status.borrow_and_update();
-            if let Some(last) = &status.last_exit {
-                requests.lost(last.generation, last.summary.as_str());
-            }
-            seen_by_frontend(&status)
+            (seen_by_frontend(&status), status.last_exit.clone())
         };
         let ready = now.is_ready();
         backend.send_if_modified(|last| {
@@ -115,6 +112,10 @@ pub(crate) async fn forward_status(
             *last = now;
             changed
         });
+        // After that: whoever is told so and asks again finds that there is no worker now.
+        if let Some(last) = last_exit {
+            requests.lost(last.generation, last.summary.as_str());
+        }
         let refresh = async {
             if ready {
                 std::future::pending::<()>().await;

@@ -21,6 +21,16 @@ use crate::step;
 /// The folders with Python code of ours.
 const PYTHON_FOLDERS: [&str; 4] = ["worker-py", "recipe", "tests", "benchmarks"];
 
+/// The tests that mostly wait.
+const SUPERVISION_TESTS: [&str; 6] = [
+    "tests/test_service.py",
+    "tests/test_stopping.py",
+    "tests/test_supervision.py",
+    "tests/test_supervision_matrix.py",
+    "tests/test_supervision_of_the_real_worker.py",
+    "tests/test_worker_command.py",
+];
+
 /// What `cargo xtask test` takes.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -78,7 +88,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
         }
         anyhow::Ok(outcomes)
     })?;
-    outcomes.extend(runner.run_all(checks_of_the_whole(root), Output::Live));
+    let (supervision, rest) = checks_of_the_whole(root);
+    outcomes.extend(thread::scope(|scope| {
+        let beside = scope.spawn(|| runner.run_all(vec![supervision], Output::AtTheEnd));
+        let mut outcomes = runner.run_all(vec![rest], Output::Live);
+        match beside.join() {
+            Ok(more) => outcomes.extend(more),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        outcomes
+    }));
     Ok(summarize(&outcomes, start.elapsed()))
 }
 
@@ -190,13 +209,23 @@ fn python_checks(root: &Path) -> Vec<Check> {
     ]
 }
 
-/// Those that start the binary and its worker, and so need both.
-fn checks_of_the_whole(root: &Path) -> Vec<Check> {
-    vec![python(
-        root,
-        "Tests across the process border",
-        &["pytest", "tests"],
-    )]
+/// Those that start the binary and its worker, and so need both: what mostly waits, for ends and restarts, and the
+/// rest, which mostly calculates.
+fn checks_of_the_whole(root: &Path) -> (Check, Check) {
+    let others = SUPERVISION_TESTS.map(|file| format!("--ignore={file}"));
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    (
+        python(
+            root,
+            "Tests of supervision",
+            &[&["pytest"][..], &SUPERVISION_TESTS].concat(),
+        ),
+        python(
+            root,
+            "Tests across the process border",
+            &[&["pytest", "tests"][..], &others].concat(),
+        ),
+    )
 }
 
 fn python(root: &Path, name: &'static str, args: &[&str]) -> Check {
