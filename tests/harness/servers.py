@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from tests.harness.client import ask
 
@@ -59,12 +58,7 @@ class Server:
         self._spawn(self._accept)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         # A shutdown wakes a thread that is blocked on the socket; on a listener macOS refuses it,
         # and there the close does.

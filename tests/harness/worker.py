@@ -3,7 +3,6 @@
 import shutil
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 
 from tests.harness.logged_process import LoggedProcess
 from tests.harness.omni_jev import START_SECONDS, clean_environment, make_scratch
@@ -23,12 +22,7 @@ class StandaloneWorker:
     def __enter__(self) -> "StandaloneWorker":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 

@@ -76,29 +76,34 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
         fail_fast: options.fail_fast,
         failed: AtomicBool::new(false),
     };
-    let mut outcomes = thread::scope(|scope| {
-        let beside = scope.spawn(|| {
+    let (mut outcomes, beside) = side_by_side(
+        || runner.run_all(rust_checks(root), Output::Live),
+        || {
             python::set_up(root, Requirements::Dev)?;
             anyhow::Ok(runner.run_all(python_checks(root), Output::AtTheEnd))
-        });
-        let mut outcomes = runner.run_all(rust_checks(root), Output::Live);
-        match beside.join() {
-            Ok(more) => outcomes.extend(more?),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-        anyhow::Ok(outcomes)
-    })?;
+        },
+    );
+    outcomes.extend(beside?);
     let (supervision, rest) = checks_of_the_whole(root);
-    outcomes.extend(thread::scope(|scope| {
-        let beside = scope.spawn(|| runner.run_all(vec![supervision], Output::AtTheEnd));
-        let mut outcomes = runner.run_all(vec![rest], Output::Live);
+    let (live, beside) = side_by_side(
+        || runner.run_all(vec![rest], Output::Live),
+        || runner.run_all(vec![supervision], Output::AtTheEnd),
+    );
+    outcomes.extend(live);
+    outcomes.extend(beside);
+    Ok(summarize(&outcomes, start.elapsed()))
+}
+
+/// Does two things at once, the second on a thread of its own, and gives what both gave.
+fn side_by_side<A, B: Send>(here: impl FnOnce() -> A, beside: impl FnOnce() -> B + Send) -> (A, B) {
+    thread::scope(|scope| {
+        let beside = scope.spawn(beside);
+        let here = here();
         match beside.join() {
-            Ok(more) => outcomes.extend(more),
+            Ok(beside) => (here, beside),
             Err(panic) => std::panic::resume_unwind(panic),
         }
-        outcomes
-    }));
-    Ok(summarize(&outcomes, start.elapsed()))
+    })
 }
 
 struct Runner {
