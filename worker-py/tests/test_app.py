@@ -17,15 +17,19 @@ from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.engine import Engine, InferenceFailed
 from omni_jev_worker.envelope import Envelope
 from omni_jev_worker.health import ModelState, Snapshot
+from omni_jev_worker.pool import CheckpointPool
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.queue import RowQueue
+from omni_jev_worker.routing import Routing
 from taking import OneByOne, take_job
 
 ASKED = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Refund?"}}}
+RELEASED = date(2026, 1, 31)
 STATE = ModelState(
     name="tiny",
     checkpoint="tiny",
     revision=None,
+    released=RELEASED,
     device="cpu",
     device_mismatch=False,
     weights_dtype="torch.float32",
@@ -61,16 +65,17 @@ class FakeModel:
         return {"q": scores}
 
 
+def no_command(name: str) -> list[str]:
+    raise AssertionError(f"a process was asked for: {name}")
+
+
 class FakeEngine:
     """Has a model and a state, and no thread: the test answers the jobs itself."""
 
     def __init__(self) -> None:
         self.model = FakeModel()
-        self.snapshot = Snapshot("auto", STATE, (STATE,), (), 1)
+        self.snapshot = Snapshot("auto", STATE, 1)
         self.recovery: Future[str | None] = Future()
-
-    def model_for(self, name: str | None) -> FakeModel:
-        return self.model
 
     def recover_device(self) -> "Future[str | None]":
         return self.recovery
@@ -99,6 +104,7 @@ class Served:
         control_token: bytes | None = None,
         capacity: int = 8,
         request_timeout: float | None = None,
+        alias: str | None = None,
         **options: Any,
     ) -> None:
         self.queue = RowQueue(capacity)
@@ -106,7 +112,8 @@ class Served:
         self.app = App(
             cast("Engine", self.engine),
             self.queue,
-            Checkpoint("tiny", "tiny", None, tmp_path, date(2026, 1, 31)),
+            Routing(Checkpoint("tiny", "tiny", None, tmp_path, RELEASED), alias=alias),
+            CheckpointPool(no_command, room=0, most_waiting=1),
             instance="the-instance",
             api_key=key,
             control_token=control_token,

@@ -5,78 +5,23 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tiny_checkpoint
-from omni_jev_worker import checkpoints, memory
+from omni_jev_worker import memory
 from omni_jev_worker.app import App
-from omni_jev_worker.engine import Engine, InferenceFailed
+from omni_jev_worker.engine import InferenceFailed
 from omni_jev_worker.exits import Refusal
 from omni_jev_worker.model import Model
-from omni_jev_worker.queue import Errand, Job, RowQueue
+from omni_jev_worker.pool import CheckpointPool
+from omni_jev_worker.routing import Routing
 from omni_jev_worker.scores import NotFinite
 from running_worker import LONG
+from started_engine import Started, starting
 from test_answers import QUESTIONS, STATES, assert_close
-
-NOUL = {"refund": QUESTIONS["refund"]}
-
-
-class Started:
-    """An engine on the tiny checkpoint, warm."""
-
-    def __init__(
-        self, folder: Path, *, device: str = "cpu", require_device: bool = False, **options: Any
-    ) -> None:
-        self.queue = RowQueue(10_000)
-        self.checkpoint = checkpoints.from_folder(str(folder))
-        self.engine = Engine(
-            self.checkpoint,
-            self.queue,
-            device=device,
-            require_device=require_device,
-            threads=1,
-            **options,
-        )
-        self.engine.start().result(LONG)
-        self.model: Model = self.engine.model_for(None)
-
-    def job(self, state: Any, questions: dict[str, Any] = NOUL) -> Job:
-        encoded = self.model.encode(state, questions)
-        return Job(self.checkpoint.name, encoded, encoded.lengths)
-
-    def answers(self, job: Job) -> Any:
-        return self.model.decode(job.encoded, job.result.result(LONG))
-
-    def ask(self, state: Any, questions: dict[str, Any] = NOUL) -> Any:
-        job = self.job(state, questions)
-        self.queue.put(job)
-        return self.answers(job)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep the engine busy, so that what is put meanwhile waits together."""
-        busy, go_on = threading.Event(), threading.Event()
-
-        def wait() -> None:
-            busy.set()
-            go_on.wait(LONG)
-
-        self.queue.put(Errand(wait))
-        assert busy.wait(LONG)
-        try:
-            yield
-        finally:
-            go_on.set()
-
-    def settle(self) -> None:
-        """Wait until the engine has told all about what it has answered."""
-        errand = Errand(lambda: None)
-        self.queue.put(errand)
-        errand.result.result(LONG)
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +29,6 @@ def started(tiny: Path) -> Iterator[Started]:
     made = Started(tiny)
     yield made
     assert made.engine.stop()
-
-
-@contextmanager
-def starting(folder: Path, **options: Any) -> Iterator[Started]:
-    made = Started(folder, **options)
-    try:
-        yield made
-    finally:
-        made.engine.stop()
 
 
 def recorded(started: Started, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -249,7 +185,7 @@ def test_a_device_without_memory_for_the_warm_up_is_told_or_refused_if_required(
             Started(tiny, device="mps", require_device=True)
         return
     with starting(tiny, device="mps") as started:
-        assert started.engine.snapshot.default.device_mismatch
+        assert started.engine.snapshot.model.device_mismatch
         assert started.engine.snapshot.fallback.since is not None
         assert started.ask("late")
 
@@ -333,7 +269,12 @@ def test_health_answers_while_an_inference_runs(
 
     monkeypatch.setattr(started.model, "infer", slow)
     app = App(
-        started.engine, started.queue, started.checkpoint, instance="the-instance", api_key=None
+        started.engine,
+        started.queue,
+        Routing(started.checkpoint),
+        CheckpointPool(lambda name: [name], room=0, most_waiting=1),
+        instance="the-instance",
+        api_key=None,
     )
     job = started.job("late")
     started.queue.put(job)

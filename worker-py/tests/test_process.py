@@ -15,7 +15,7 @@ import pytest
 from running_worker import LONG, SOURCE, RunningWorker, environment, run
 
 NOUL = {"type": "noul", "instructions": "Does the customer ask for a refund?"}
-ASKED = {"model": "english", "state": "Please refund the charge.", "questions": {"refund": NOUL}}
+ASKED = {"model": "jev-latest", "state": "Please refund the charge.", "questions": {"refund": NOUL}}
 
 
 def last_line(stderr: str) -> str:

@@ -61,12 +61,12 @@ def run_errand(queue: RowQueue) -> None:
 def test_a_model_that_comes_back_is_published_as_no_mismatch() -> None:
     queue = RowQueue(4)
     made = engine(FakeDeviceModel(), queue)
-    assert made.snapshot.default.device_mismatch
+    assert made.snapshot.model.device_mismatch
     result = made.recover_device()
     run_errand(queue)
     assert result.result(10) is None
-    assert made.snapshot.default.device == "mps"
-    assert not made.snapshot.default.device_mismatch
+    assert made.snapshot.model.device == "mps"
+    assert not made.snapshot.model.device_mismatch
 
 
 def test_a_model_that_cannot_come_back_says_why_and_serves_on() -> None:
@@ -75,7 +75,7 @@ def test_a_model_that_cannot_come_back_says_why_and_serves_on() -> None:
     result = made.recover_device()
     run_errand(queue)
     assert result.result(10) == "MPS backend out of memory"
-    assert made.snapshot.default.device_mismatch
+    assert made.snapshot.model.device_mismatch
 
 
 def test_what_waits_is_answered_before_the_errand() -> None:

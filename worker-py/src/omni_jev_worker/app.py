@@ -6,8 +6,7 @@ The supervisor has a route of its own, ``POST /control/recover-device``.
 import asyncio
 import hmac
 from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,15 +17,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive
 
 from omni_jev_worker import batch, bodies, health
-from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
-from omni_jev_worker.engine import Engine, InferenceFailed
+from omni_jev_worker.decisions import Decisions
+from omni_jev_worker.engine import Engine
+from omni_jev_worker.pool import CheckpointPool
 from omni_jev_worker.protocol import decode, problems, render, request
 from omni_jev_worker.protocol.dialects import LAYA
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.protocol.problems import Problem
-from omni_jev_worker.queue import Job, QueueClosed, QueueFull, RowQueue
-
-_TIMEOUT: Final = "timeout_error"
+from omni_jev_worker.queue import QueueClosed, RowQueue
+from omni_jev_worker.routing import Routing
 
 
 class App:
@@ -36,7 +35,8 @@ class App:
         self,
         engine: Engine,
         queue: RowQueue,
-        checkpoint: Checkpoint,
+        routing: Routing,
+        pool: CheckpointPool,
         *,
         instance: str,
         api_key: bytes | None,
@@ -45,22 +45,24 @@ class App:
         request_timeout: float | None = None,
         dialect: str = LAYA,
         reject_truncated: bool = False,
-        alias: str | None = None,
     ) -> None:
         self._engine = engine
         self._queue = queue
-        self._checkpoint = checkpoint
         self._instance = instance
         self._api_key = api_key
+        self._pool = pool
         self._control_token = control_token
-        self._request_timeout = request_timeout
         self._limits = limits if limits is not None else Limits()
-        # One thread owns the tokenizer: shared by threads it raises "Already borrowed".
-        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="encode")
         self._parser = bodies.Parser(self._limits, dialect)
-        self._dialect = dialect
-        self._reject_truncated = reject_truncated
-        self._alias = alias
+        self._decisions = Decisions(
+            engine,
+            queue,
+            routing,
+            pool,
+            dialect=dialect,
+            reject_truncated=reject_truncated,
+            request_timeout=request_timeout,
+        )
         self.draining = False
         self.asgi = _Application(
             routes=[
@@ -78,6 +80,7 @@ class App:
         body = health.report(
             self._engine.snapshot,
             self._queue.state(),
+            self._pool.state(),
             instance=self._instance,
             draining=self.draining,
         )
@@ -85,13 +88,17 @@ class App:
 
     async def _models(self, http: Request) -> Response:
         self._authenticate(http)
-        description = DEMO_NOTE if self._checkpoint.name == DEMO else self._checkpoint.origin
-        model = {
-            "name": self._checkpoint.name,
-            "description": description,
-            "release_date": self._checkpoint.released.isoformat(),
-        }
-        return _json(200, {"models": [model]})
+        default = self._engine.snapshot.model
+        known = {default.name: default.to_json(), **self._pool.state().models}
+        models = [
+            {
+                "name": name,
+                "description": model.get("note", model["checkpoint"]),
+                "release_date": model["released"],
+            }
+            for name, model in known.items()
+        ]
+        return _json(200, {"models": models})
 
     async def _systemone(self, http: Request) -> Response:
         self._authenticate(http)
@@ -101,7 +108,7 @@ class App:
 
     async def _answer(self, body: bytes, codings: Sequence[str]) -> Response:
         asked = await self._parser.understand(body, codings, request.check)
-        return _json(200, await self._decide(asked))
+        return _json(200, await self._decisions.decide(asked))
 
     async def _batch(self, http: Request) -> Response:
         self._authenticate(http)
@@ -111,9 +118,9 @@ class App:
 
     async def _answer_batch(self, body: bytes, codings: Sequence[str]) -> Response:
         asked = await self._parser.understand(body, codings, request.check_batch)
-        rows = self._engine.model_for(asked.model).most_rows(asked.questions)
+        rows = self._engine.model.most_rows(asked.questions)
         width = batch.width(self._queue.state().capacity, rows)
-        results = await batch.decide_each(asked, self._decide, width)
+        results = await batch.decide_each(asked, self._decisions.decide, width)
         return _json(200, render.batch(results))
 
     async def _recover_device(self, http: Request) -> Response:
@@ -127,6 +134,8 @@ class App:
             raise HTTPException(404)
         try:
             reason = await asyncio.wrap_future(self._engine.recover_device())
+            others = await self._pool.recover_device()
+            reason = reason if reason is not None else others
         except QueueClosed:
             raise problems.overloaded("this worker is stopping", 1) from None
         return _json(200, {"recovered": reason is None, "reason": reason})
@@ -146,68 +155,6 @@ class App:
                 [(b"www-authenticate", b"Bearer")],
             )
 
-    async def _decide(self, asked: request.Request) -> dict[str, Any]:
-        """Answer a checked request in its time.
-
-        Cancelled when its client leaves, at whatever step it is; so is the work of one that takes
-        too long.
-        """
-        try:
-            async with asyncio.timeout(self._request_timeout):
-                return await self._decide_at_leisure(asked)
-        except TimeoutError:
-            message = f"no answer within the worker's {self._request_timeout:g} s"
-            raise problems.refused(504, _TIMEOUT, message) from None
-
-    async def _decide_at_leisure(self, asked: request.Request) -> dict[str, Any]:
-        loop = asyncio.get_running_loop()
-        model = self._engine.model_for(asked.model)
-        try:
-            with self._queue.admit(model.most_rows(asked.questions)):
-                encoded = await loop.run_in_executor(
-                    self._encoder, bodies.catching(model.encode), asked.state, asked.questions
-                )
-                if isinstance(encoded, Exception):
-                    raise _unanswerable(encoded)
-                notes = encoded.notes()
-                if self._reject_truncated:
-                    problems.refuse_truncated(notes)
-                job = Job(
-                    checkpoint=self._checkpoint.name, encoded=encoded, lengths=encoded.lengths
-                )
-                self._queue.put(job)
-                scores = await asyncio.wrap_future(job.result)
-        except QueueFull as full:
-            raise problems.overloaded(
-                "too many questions are waiting for this worker", full.retry_after
-            ) from None
-        except QueueClosed:
-            raise problems.overloaded("this worker is stopping", 1) from None
-        except InferenceFailed:
-            raise problems.internal() from None
-        answers = model.decode(encoded, scores)
-        routing = self._routing(asked.model)
-        return render.decision(answers, notes, encoded.tokens, routing, self._dialect)
-
-    def _routing(self, asked: str | None) -> dict[str, Any]:
-        """Say which checkpoint answered, in the form of upstream's router."""
-        name = self._checkpoint.name
-        if asked == name:
-            reason = f"explicit model={name!r}"
-        elif asked is not None and asked == self._alias:
-            reason = f"{asked} is an alias of the default ({name})"
-        elif asked in HUB_FOLDERS:
-            reason = f"{asked} is not loaded; using default ({name})"
-        else:
-            reason = f"using default ({name})"
-        return {
-            "model": name,
-            "repo": self._checkpoint.origin,
-            "reason": reason,
-            "detection": None,
-            "workflow": None,
-        }
-
 
 class _Application(Starlette):
     """Starlette without its own answer to the unexpected, which is plain text: ours is JSON."""
@@ -215,14 +162,6 @@ class _Application(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
         """Answer the faults that have a handler; let the others through to the envelope."""
         return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
-
-
-def _unanswerable(fault: Exception) -> Exception:
-    question = getattr(fault, "question", None)
-    reason = getattr(fault, "reason", None)
-    if question is None or reason is None:
-        return fault
-    return problems.invalid(("questions", question, "criteria"), reason, "unanswerable")
 
 
 async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, Response]) -> Response:

@@ -71,6 +71,12 @@ class Checkpoint:
     """The date of its weights on this machine, as they were when they were checked."""
 
 
+def origin_of(name: str) -> str:
+    """Give the origin of a published checkpoint: the repository, with the subfolder if any."""
+    subfolder = HUB_FOLDERS[name]
+    return f"{REPOSITORY}/{subfolder}" if subfolder else REPOSITORY
+
+
 def known_names() -> tuple[str, ...]:
     """Give the names that ``--model`` takes besides a folder."""
     return (DEMO, *HUB_FOLDERS)

@@ -23,6 +23,7 @@ from omni_jev_worker import (
 )
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
 from omni_jev_worker.exits import FAILED, STOPPED, Refusal
+from omni_jev_worker.launch import Launch
 from omni_jev_worker.settings import Settings
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -41,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     except Refusal as refusal:
         # Logging may not be set up yet: a wrong flag is what a person at a terminal sees.
         log.set_up("error")
-        log.error(str(refusal))
+        log.error(str(refusal), **({"kind": refusal.kind} if refusal.kind else {}))
         return refusal.code
 
 
@@ -62,14 +63,16 @@ def _run(asked: Settings) -> int:
         physical_cores=processors.physical_cores(),
         chosen_by="--threads" if asked.threads is not None else "cores less one",
     )
-    return _serve(asked, checkpoint, threads)
+    return _serve(asked, checkpoint, Launch(asked, checkpoint, threads), threads)
 
 
-def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
+def _serve(asked: Settings, checkpoint: Checkpoint, launch: Launch, threads: int) -> int:
     from omni_jev_worker.app import App
     from omni_jev_worker.engine import Engine
     from omni_jev_worker.envelope import Envelope
+    from omni_jev_worker.pool import CannotPreload, CheckpointPool
     from omni_jev_worker.queue import RowQueue
+    from omni_jev_worker.routing import Routing
     from omni_jev_worker.server import Server
 
     queue = RowQueue(asked.max_queue)
@@ -90,10 +93,22 @@ def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
             raise refusal
         log.error(f"the worker could not start: {log.where(fault)}: {faults.cause_of(fault)}")
         return FAILED
+    # Torch is here by now, and laya with it.
+    from omni_jev_worker.model import route
+
+    pool = CheckpointPool(launch.command, room=asked.max_loaded - 1, most_waiting=asked.max_queue)
+    routing = Routing(
+        checkpoint,
+        alias=asked.alias,
+        way=asked.routing,
+        preloaded=launch.preloaded,
+        by_language=route,
+    )
     app = App(
         engine,
         queue,
-        checkpoint,
+        routing,
+        pool,
         instance=asked.instance,
         api_key=asked.api_key,
         control_token=asked.control_token,
@@ -101,13 +116,16 @@ def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
         limits=asked.limits,
         dialect=asked.dialect,
         reject_truncated=asked.reject_truncated,
-        alias=asked.alias,
     )
     listener = sockets.bind(asked.host, asked.port, asked.uds)
     address = sockets.address_of(listener)
 
+    async def preload() -> None:
+        await pool.preload(list(launch.preloaded))
+        pool.serving = True
+
     def ready() -> None:
-        state = engine.snapshot.default
+        state = engine.snapshot.model
         log.info(
             f"ready on {address}",
             phase="ready",
@@ -128,9 +146,14 @@ def _serve(asked: Settings, checkpoint: Checkpoint, threads: int) -> int:
         Server(
             Envelope(app.asgi),
             drain_timeout=asked.drain_timeout,
+            before=preload,
             on_listening=ready,
             on_stop=stopping,
+            after=pool.close,
         ).run_on(listener)
+    except CannotPreload as fault:
+        log.error(f"the worker could not start: {fault}")
+        return FAILED
     finally:
         if asked.uds is not None:
             sockets.remove(asked.uds)

@@ -15,7 +15,13 @@ from omni_jev_worker import buckets, log, memory, warmup
 from omni_jev_worker.batching import Batcher, bounds_for
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import Checkpoint
-from omni_jev_worker.exits import FAILED, Refusal, bad_configuration
+from omni_jev_worker.exits import (
+    BAD_CONFIGURATION,
+    FAILED,
+    WRONG_DEVICE,
+    Refusal,
+    bad_configuration,
+)
 from omni_jev_worker.fallback import Fallback
 from omni_jev_worker.faults import is_the_machines, unusable
 from omni_jev_worker.health import MemoryState, ModelState, Snapshot
@@ -94,8 +100,9 @@ class Engine:
             raise RuntimeError("the engine has not published a state yet")
         return self._snapshot
 
-    def model_for(self, name: str | None) -> "Model":  # noqa: ARG002 (one checkpoint serves all)
-        """Give the model that answers to a name: so far the default answers to every one."""
+    @property
+    def model(self) -> "Model":
+        """The loaded model. Only after the future of `start` has completed."""
         if self._model is None:
             raise RuntimeError("the engine has not loaded a model yet")
         return self._model
@@ -110,7 +117,7 @@ class Engine:
         return errand.result
 
     def _recover(self) -> str | None:
-        model = self.model_for(None)
+        model = self.model
         if model.device != self._wanted:
             reason = Inference(model, self._buckets, self._fallback).go_home()
             self._fit_batches_to(model.device)
@@ -190,9 +197,11 @@ class Engine:
         if actual == self._wanted:
             return
         if self._require_device:
-            raise bad_configuration(
+            raise Refusal(
+                BAD_CONFIGURATION,
                 f"--require-device: asked for {self._wanted}, "
-                f"{self._checkpoint.name} would be on {actual}"
+                f"{self._checkpoint.name} would be on {actual}",
+                kind=WRONG_DEVICE,
             )
         log.warning(
             f"asked for {self._wanted}, which is not available: serving from the {actual}",
@@ -282,7 +291,7 @@ class Engine:
 
     def _tidy_up(self) -> None:
         """Release memory past the threshold, between batches, and tell what there is now."""
-        model = self.model_for(None)
+        model = self.model
         if model.device != self._batches_suit:
             self._fit_batches_to(model.device)
         # A discrete GPU's memory is not in the system's count; Metal's is.
@@ -295,11 +304,12 @@ class Engine:
         self._publish()
 
     def _publish(self) -> None:
-        model = self.model_for(None)
+        model = self.model
         state = ModelState(
             name=self._checkpoint.name,
             checkpoint=self._checkpoint.origin,
             revision=self._checkpoint.revision,
+            released=self._checkpoint.released,
             device=model.device,
             device_mismatch=model.device != self._wanted,
             weights_dtype=model.weights_dtype,
@@ -310,9 +320,7 @@ class Engine:
         )
         self._snapshot = Snapshot(
             requested_device=self._requested,
-            default=state,
-            loaded=(state,),
-            preparing=(),
+            model=state,
             threads=self._threads,
             length_buckets=self._buckets.lengths,
             memory=MemoryState(

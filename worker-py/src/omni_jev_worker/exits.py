@@ -15,15 +15,24 @@ BAD_CONFIGURATION: Final = 78
 """What was asked for cannot work on this machine (``EX_CONFIG``). Another start cannot help."""
 
 
+UNREACHABLE: Final = "unreachable"
+"""The kind of a refusal because the hub has, or gives, no such checkpoint."""
+
+WRONG_DEVICE: Final = "wrong_device"
+"""The kind of a refusal because the model would be on another device than the required one."""
+
+
 class Refusal(Exception):
     """The worker will not start. Its text is the one line that the user reads.
 
-    ``code`` is the exit code: `BAD_FLAGS` or `BAD_CONFIGURATION`.
+    ``code`` is the exit code: `BAD_FLAGS` or `BAD_CONFIGURATION`; ``kind`` tells a worker that
+    started this one for another checkpoint what to answer.
     """
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, kind: str | None = None) -> None:
         super().__init__(" ".join(message.split()))
         self.code = code
+        self.kind = kind
 
 
 def bad_flags(message: str) -> Refusal:

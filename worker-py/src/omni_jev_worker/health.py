@@ -5,7 +5,9 @@ a download runs, and never makes a GPU wait.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Final
 
 from omni_jev_worker import __version__, memory
@@ -23,6 +25,7 @@ class ModelState:
     name: str
     checkpoint: str
     revision: str | None
+    released: date
     device: str
     device_mismatch: bool
     weights_dtype: str
@@ -36,6 +39,7 @@ class ModelState:
         shown: dict[str, Any] = {
             "checkpoint": self.checkpoint,
             "revision": self.revision,
+            "released": self.released.isoformat(),
             "device": self.device,
             "device_mismatch": self.device_mismatch,
             "weights_dtype": self.weights_dtype,
@@ -62,13 +66,22 @@ class MemoryState:
 
 
 @dataclass(frozen=True, slots=True)
+class Others:
+    """The checkpoints beside the default."""
+
+    models: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """The loaded ones, with the fields of `ModelState.to_json`."""
+    preparing: tuple[str, ...] = ()
+    footprint_bytes: int = 0
+    """What their processes hold."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The engine's state at one moment; replaced as a whole, never changed."""
 
     requested_device: str
-    default: ModelState
-    loaded: tuple[ModelState, ...]
-    preparing: tuple[str, ...]
+    model: ModelState
     threads: int
     length_buckets: tuple[int, ...] = ()
     """The lengths that inputs are padded to; empty where they keep theirs."""
@@ -79,10 +92,12 @@ class Snapshot:
 
 
 def report(
-    snapshot: Snapshot, queue: QueueState, *, instance: str, draining: bool
+    snapshot: Snapshot, queue: QueueState, others: Others, *, instance: str, draining: bool
 ) -> dict[str, Any]:
     """Put the body of `/health` together."""
-    mismatch = any(model.device_mismatch for model in snapshot.loaded)
+    default = snapshot.model
+    models = {default.name: default.to_json(), **others.models}
+    mismatch = any(model.get("device_mismatch", False) for model in models.values())
     status = "draining" if draining else "degraded" if mismatch else "ready"
     return {
         "status": status,
@@ -91,12 +106,12 @@ def report(
         "version": __version__,
         "uptime_s": round(time.monotonic() - _STARTED, 3),
         "requested_device": snapshot.requested_device,
-        **snapshot.default.to_json(),
+        **default.to_json(),
         "device_mismatch": mismatch,
         "threads": snapshot.threads,
-        "loaded": [model.name for model in snapshot.loaded],
-        "preparing": list(snapshot.preparing),
-        "models": {model.name: model.to_json() for model in snapshot.loaded},
+        "loaded": list(models),
+        "preparing": list(others.preparing),
+        "models": models,
         "compile": {
             "enabled": False,
             "active": False,
@@ -112,7 +127,7 @@ def report(
             "rows": queue.rows,
         },
         "memory": {
-            "footprint_bytes": memory.footprint_bytes(),
+            "footprint_bytes": memory.footprint_bytes() + others.footprint_bytes,
             "device_bytes": snapshot.memory.device_bytes,
             "lengths_seen": snapshot.memory.lengths_seen,
             "releases": snapshot.memory.releases,

@@ -14,7 +14,7 @@ from typing import Final
 
 from omni_jev_worker import checkpoints, log
 from omni_jev_worker.checkpoints import FILES, HUB_FOLDERS, REPOSITORY, Checkpoint
-from omni_jev_worker.exits import Refusal, bad_configuration
+from omni_jev_worker.exits import BAD_CONFIGURATION, UNREACHABLE, Refusal
 from omni_jev_worker.faults import one_line
 
 _PROGRESS_SECONDS: Final = 5.0
@@ -34,9 +34,12 @@ def get(name: str, revision: str | None, environment: Mapping[str, str]) -> Chec
     subfolder = HUB_FOLDERS[name]
     folder = snapshot / subfolder if subfolder else snapshot
     released = checkpoints.check_files(folder)
-    origin = f"{REPOSITORY}/{subfolder}" if subfolder else REPOSITORY
     return Checkpoint(
-        name=name, origin=origin, revision=snapshot.name, folder=folder, released=released
+        name=name,
+        origin=checkpoints.origin_of(name),
+        revision=snapshot.name,
+        folder=folder,
+        released=released,
     )
 
 
@@ -96,8 +99,10 @@ def _unreachable(name: str, what: str, fault: Exception | None) -> Refusal:
         reason = f"{type(fault).__name__}: {one_line(str(fault))}"
     else:
         reason = "the download is incomplete"
-    return bad_configuration(
-        f"--model {name}: {what} is not in the cache and cannot be downloaded ({reason})"
+    return Refusal(
+        BAD_CONFIGURATION,
+        f"--model {name}: {what} is not in the cache and cannot be downloaded ({reason})",
+        kind=UNREACHABLE,
     )
 
 

@@ -44,6 +44,11 @@ def error(message: str, **fields: Any) -> None:
     _LOGGER.error(message, extra={_FIELDS: fields})
 
 
+def relay(level: str, message: str, **fields: Any) -> None:
+    """Log what another process has logged, at its level."""
+    _LOGGER.log(_LEVELS.get(level, logging.INFO), message, extra={_FIELDS: fields})
+
+
 def where(fault: BaseException) -> str:
     """Name an exception and the places it came through, without its text.
 

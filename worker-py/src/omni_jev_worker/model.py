@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from laya.agent import Agent, _amp_context
 from laya.common import QTYPES, render_options, serialize_state
+from laya.router import Router
 
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import Checkpoint
@@ -101,6 +102,14 @@ def choose_device(asked: str) -> str:
 def set_threads(threads: int) -> None:
     """Give torch's work on the CPU this many threads."""
     torch.set_num_threads(threads)
+
+
+def route(state: Any, default: str) -> dict[str, Any]:
+    """Choose a checkpoint for a state by its language, as laya's router does, and say why.
+
+    ``default`` is for a state whose language cannot be told.
+    """
+    return dict(Router(default=default).route(state))
 
 
 class Model:

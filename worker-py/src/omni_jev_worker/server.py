@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, cast
 
 import h11
@@ -53,6 +53,10 @@ class _Protocol(H11Protocol):
         self.transport.close()
 
 
+async def _nothing() -> None:
+    pass
+
+
 class Server(uvicorn.Server):
     """Uvicorn with our own signals, and a call when it listens."""
 
@@ -63,7 +67,10 @@ class Server(uvicorn.Server):
         drain_timeout: float,
         on_listening: Callable[[], None],
         on_stop: Callable[[], None],
+        before: Callable[[], Awaitable[None]] = _nothing,
+        after: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
+        """Take what to run on the loop before it listens, and after the last answer."""
         config = uvicorn.Config(
             cast("Any", app),
             http=_Protocol,
@@ -81,16 +88,22 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._on_listening = on_listening
         self._on_stop = on_stop
+        self._before = before
+        self._after = after
 
     def run_on(self, listener: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT, then until the last answer or the end of the budget."""
         asyncio.run(self._serve_on(listener))
 
     async def _serve_on(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
-        await self.serve(sockets=[listener])
+        try:
+            await self._before()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop)
+            await self.serve(sockets=[listener])
+        finally:
+            await self._after()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, then say so."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from omni_jev_worker import __version__, log
+from omni_jev_worker import __version__, log, routing
 from omni_jev_worker.buckets import AUTO, OFF
 from omni_jev_worker.checkpoints import HUB_FOLDERS
 from omni_jev_worker.exits import bad_configuration, bad_flags
@@ -21,7 +21,7 @@ DEVICES: Final = ("auto", "mps", "cuda", "cpu")
 _UNREAD: Final = {
     "LAYA_DEVICE": "--device",
     "LAYA_MODELS": "--model",
-    "LAYA_PRELOAD": "--model",
+    "LAYA_PRELOAD": "--preload",
     "LAYA_HOST": "--host",
     "LAYA_PORT": "--port",
     "LAYA_LOG_LEVEL": "--log-level",
@@ -38,6 +38,13 @@ _LIMITS: Final = {
     "question_characters": ("--max-question-characters", "characters of all questions together"),
     "body_bytes": ("--max-body-bytes", "bytes of a body, as sent and decoded"),
 }
+
+
+LIMIT_FLAGS: Final = {field: flag for field, (flag, _) in _LIMITS.items()}
+"""The flag of each field of `Limits`."""
+
+MOST_LIMIT: Final = 16 * 1024 * 1024
+"""The most that such a flag takes: what is read of a body at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,12 @@ class Settings:
     """Answer 422 to what does not fit the model's window, instead of cutting it."""
     alias: str | None
     """Another name that requests may call the default checkpoint by."""
+    preload: tuple[str, ...]
+    """Checkpoints that are prepared at the start besides the default: names, or folders."""
+    max_loaded: int
+    """How many checkpoints are loaded at a time, the default and the preloaded ones included."""
+    routing: str
+    """Whether a state's language chooses the checkpoint: one of `routing.WAYS`."""
     limits: Limits
     """How much one request may hold."""
     drain_timeout: float
@@ -115,6 +128,9 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         dialect=flags.dialect,
         reject_truncated=flags.reject_truncated,
         alias=flags.alias,
+        preload=tuple(dict.fromkeys(flags.preload)),
+        max_loaded=max(flags.max_loaded, 1 + len(set(flags.preload))),
+        routing=flags.routing,
         limits=Limits(**{field: getattr(flags, field) for field in _LIMITS}),
         drain_timeout=flags.drain_timeout,
         api_key=_api_key(environment),
@@ -229,6 +245,29 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="another name for the default checkpoint, for a client that can only say NAME",
     )
+    add(
+        "--preload",
+        action="append",
+        default=[],
+        type=_text,
+        metavar="NAME|FOLDER",
+        help="prepare this checkpoint too at the start; may be given several times",
+    )
+    add(
+        "--max-loaded",
+        type=_count,
+        default=2,
+        metavar="N",
+        help="checkpoints loaded at a time, the default included; preloaded ones always fit "
+        "(default: 2)",
+    )
+    add(
+        "--routing",
+        choices=routing.WAYS,
+        default=routing.LANGUAGE,
+        help="language: english and multilingual answer each the states that they can read, when "
+        "either is the default; off: the default answers all (default: language)",
+    )
     for field, (flag, help_text) in _LIMITS.items():
         default = getattr(_DEFAULT_LIMITS, field)
         text = f"most {help_text} before 413 (default: {default})"
@@ -251,8 +290,10 @@ def _reject_contradictions(flags: argparse.Namespace) -> None:
                 raise bad_flags(f"--uds and --{name} contradict each other: give one of them")
     if flags.require_device and flags.device in (None, "auto"):
         raise bad_flags("--require-device needs --device to say which device is required")
-    if flags.revision is not None and flags.model not in HUB_FOLDERS:
+    if flags.revision is not None and not {flags.model, *flags.preload} & set(HUB_FOLDERS):
         raise bad_flags(f"--revision is for hub checkpoints, and --model {flags.model} is none")
+    if flags.model in flags.preload:
+        raise bad_flags(f"--preload {flags.model}: this is --model already")
     for option, given in (("--compile", flags.compile), ("--weights fp16", _half(flags))):
         if given and flags.device == "cpu":
             raise bad_flags(f"{option} works on mps and cuda, not with --device cpu")
@@ -319,9 +360,8 @@ def _count(value: str) -> int:
 
 
 def _limit(value: str) -> int:
-    # The body's is bounded by what is read of one at all.
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 16 * 1024 * 1024:
-        raise argparse.ArgumentTypeError("must be a whole number from 1 to 16777216")
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= MOST_LIMIT:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MOST_LIMIT}")
     return int(value)
 
 

@@ -1,0 +1,101 @@
+"""Checkpoints beside the default, through the frontend: late ones, and ones that do not come."""
+
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.decisions import decision
+from tests.harness.omni_jev import DEMO_CHECKPOINT, START_SECONDS, OmniJev
+
+COMMIT = "55cf4c4" + "0" * 33
+MULTILINGUAL = {**decision(), "model": "multilingual"}
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path) -> Path:
+    """A hub cache that holds the demo checkpoint under the name of the multilingual one."""
+    repository = tmp_path / "hub" / "models--convaiinnovations--laya"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    shutil.copytree(DEMO_CHECKPOINT, repository / "snapshots" / COMMIT / "multilingual")
+    return tmp_path / "hub"
+
+
+def test_a_checkpoint_that_takes_longer_than_the_deadline_is_a_504_and_then_there(
+    hub_cache: Path,
+) -> None:
+    # Importing torch alone takes longer.
+    settings = {"BACKEND_TIMEOUT": "1s"}
+    with OmniJev(settings, variables={"HF_HUB_CACHE": str(hub_cache)}) as running:
+        running.wait_until_ready()
+        worker = running.worker().pid
+        assert running.decide(MULTILINGUAL).status == 504
+        deadline = time.monotonic() + START_SECONDS
+        while (answer := running.decide(MULTILINGUAL)).status != 200:
+            assert answer.status == 504, answer.body
+            assert time.monotonic() < deadline, running.process.log
+        assert answer.json()["routing"]["model"] == "multilingual"
+        assert answer.json()["answers"] == running.decide(decision()).json()["answers"]
+        health = running.ask("GET", "/health").json()
+        assert (health["loaded"], health["preparing"]) == (["demo", "multilingual"], [])
+        # Waiting for it was not taken for a hang.
+        assert running.worker().pid == worker
+
+
+class SilentHub:
+    """A hub that takes connections and says nothing, as a download that stalls."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._taken: list[socket.socket] = []
+        self.asked = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                self._taken.append(self._listener.accept()[0])
+            except OSError:
+                return
+            self.asked.set()
+
+    def close(self) -> None:
+        self._listener.close()
+        for taken in self._taken:
+            taken.close()
+
+
+@pytest.fixture
+def silent_hub() -> Iterator[SilentHub]:
+    hub = SilentHub()
+    yield hub
+    hub.close()
+
+
+def test_the_default_and_health_answer_while_another_is_downloaded(
+    silent_hub: SilentHub, tmp_path: Path
+) -> None:
+    variables = {
+        "HF_ENDPOINT": silent_hub.url,
+        "HF_HUB_CACHE": str(tmp_path),
+        "HF_HUB_OFFLINE": "0",
+    }
+    with OmniJev({"BACKEND_TIMEOUT": "5s"}, variables=variables) as running:
+        running.wait_until_ready()
+        waiting = threading.Thread(target=running.decide, args=(MULTILINGUAL,))
+        waiting.start()
+        assert silent_hub.asked.wait(START_SECONDS)
+        for _ in range(20):
+            health = running.ask("GET", "/health").json()
+            assert (health["status"], health["preparing"]) == ("ready", ["multilingual"])
+            assert running.decide(decision()).status == 200
+        waiting.join()
