@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::python::{self, Requirements};
+use crate::python;
 use crate::step;
 
 /// The folders with Python code of ours.
@@ -70,7 +70,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     // On a terminal its progress would be drawn over cargo's; elsewhere nobody waits for it alone.
     if io::stderr().is_terminal() {
-        python::set_up(root, Requirements::Dev)?;
+        python::set_up_for_checks(root)?;
     }
     let runner = Runner {
         fail_fast: options.fail_fast,
@@ -79,7 +79,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     let (mut outcomes, beside) = side_by_side(
         || runner.run_all(rust_checks(root), Output::Live),
         || {
-            python::set_up(root, Requirements::Dev)?;
+            python::set_up_for_checks(root)?;
             anyhow::Ok(runner.run_all(python_checks(root), Output::AtTheEnd))
         },
     );

