@@ -160,7 +160,7 @@ def forwarding(
     """Be a proxy in front of an address that may change what it hands back."""
 
     def answer(request: Received) -> Reply:
-        kept = ("content-type", "accept", "accept-encoding", "authorization")
+        kept = ("content-type", "content-encoding", "accept", "accept-encoding", "authorization")
         headers = {name: request.headers[name] for name in kept if name in request.headers}
         body = request.body or None
         try:
