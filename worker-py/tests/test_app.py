@@ -36,6 +36,7 @@ STATE = ModelState(
     autocast_dtype=None,
     mps_amp_min_rows=5,
     window=128,
+    forward="laya",
     warmup_ms=1,
 )
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omni_jev_worker.batching import Batcher, Bounds, bounds_for
+from omni_jev_worker.batching import Batcher, Bounds, PackedBatcher, bounds_for
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.queue import Job, RowQueue, Slice
 
@@ -143,3 +143,51 @@ def test_every_row_runs_once_and_every_batch_keeps_its_bounds(
         assert len(lengths) == 1 or len(lengths) * max(lengths) <= SMALL.tokens
         assert len(lengths) * max(lengths) - sum(lengths) <= SMALL.pass_tokens
     assert all(sorted(ran[id(each)]) == list(range(each.rows)) for each in jobs)
+
+
+def formed(*jobs: Job) -> list[list[Job]]:
+    """Form batches of rows that run unpadded, until none waits."""
+    queue = RowQueue(10_000)
+    for each in jobs:
+        queue.put(each)
+    queue.close()
+    batches = []
+    while (batch := queue.take(PackedBatcher(SMALL))) is not None:
+        assert isinstance(batch, list)
+        batches.append(jobs_of(batch))
+    return batches
+
+
+def test_unpadded_rows_of_unlike_length_run_together_in_the_order_of_their_arrival() -> None:
+    jobs = [job(90), job(40), job(120), job(100), job(30)]
+    assert formed(*jobs) == [[jobs[0], jobs[1], jobs[2]], [jobs[3], jobs[4]]]
+
+
+def test_an_unpadded_row_that_still_fits_passes_one_that_does_not() -> None:
+    jobs = [job(200), job(100), job(51)]
+    assert formed(*jobs) == [[jobs[0], jobs[2]], [jobs[1]]]
+
+
+def test_an_unpadded_row_longer_than_the_bound_runs_with_nothing_beside_it() -> None:
+    jobs = [job(300), job(10)]
+    assert formed(*jobs) == [[jobs[0]], [jobs[1]]]
+
+
+def test_a_short_unpadded_row_waits_for_one_batch_of_long_ones_at_most() -> None:
+    long = [job(100) for _ in range(10)]
+    short = job(20)
+    assert short in formed(*long, short)[0]
+
+
+def test_short_unpadded_rows_never_keep_the_oldest_waiting() -> None:
+    oldest = job(100)
+    assert oldest in formed(oldest, *(job(5) for _ in range(100)))[0]
+
+
+def test_a_batch_of_unpadded_rows_keeps_its_rows() -> None:
+    assert [len(batch) for batch in formed(*(job(8) for _ in range(20)))] == [8, 8, 4]
+
+
+def test_unpadded_rows_of_another_checkpoint_wait_for_their_own_batch() -> None:
+    one, other = job(8), job(8, checkpoint="other")
+    assert formed(one, other) == [[one], [other]]

@@ -1,5 +1,7 @@
 """What is counted, when memory is released, and what torch's shortage of it looks like."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -57,3 +59,24 @@ def test_a_threshold_below_what_the_process_needs_does_not_release_after_every_b
     releases.done(500 * MIB)
     assert not releases.due(510 * MIB)
     assert releases.due(540 * MIB)
+
+
+def test_what_a_failed_pass_held_is_gone_before_anybody_can_try_again() -> None:
+    class Held:
+        pass
+
+    def fail() -> weakref.ref[Held]:
+        held = Held()
+        seen.append(weakref.ref(held))
+        raise RuntimeError("MPS backend out of memory")
+
+    seen: list[weakref.ref[Held]] = []
+    with memory.MemoryWatch() as told:
+        fail()
+    assert seen[0]() is None
+    assert str(told.shortage) == "MPS backend out of memory"
+
+
+def test_other_failures_pass_the_watch() -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2"), memory.MemoryWatch():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")

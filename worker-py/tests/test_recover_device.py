@@ -31,6 +31,7 @@ class FakeDeviceModel:
         self.window = 128
         self.device_bytes = 0
         self.lengths_seen = 0
+        self.is_packed = False
         self._fault = fault
 
     def return_to_device(self) -> None:

@@ -5,6 +5,7 @@ laya builds it. The scorer's last layer is scaled up, since a random network ans
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,18 @@ WINDOW = 128
 HIDDEN = 32
 
 
-def make(folder: Path, *, seed: int = 7, window: int = WINDOW, **config: Any) -> Path:
-    """Write a checkpoint into a folder; `config` overrides rl_agent_config.json."""
+def make(
+    folder: Path,
+    *,
+    seed: int = 7,
+    window: int = WINDOW,
+    encoder: Mapping[str, Any] = {},
+    **config: Any,
+) -> Path:
+    """Write a checkpoint; `encoder` and `config` override settings of the encoder and of laya."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = _write_tokenizer(folder / "tokenizer")
-    _write_encoder(folder / "encoder", vocabulary, window)
+    _write_encoder(folder / "encoder", vocabulary, window, encoder)
     settings: dict[str, Any] = {
         "encoder": "tiny-modernbert",
         "head_layers": 1,
@@ -59,25 +67,26 @@ def _write_tokenizer(folder: Path) -> int:
     return int(tokenizer.get_vocab_size())
 
 
-def _write_encoder(folder: Path, vocabulary: int, window: int) -> None:
+def _write_encoder(folder: Path, vocabulary: int, window: int, encoder: Mapping[str, Any]) -> None:
     from transformers import ModernBertConfig
 
-    ModernBertConfig(
-        vocab_size=vocabulary,
-        hidden_size=HIDDEN,
-        intermediate_size=2 * HIDDEN,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=window,
-        local_attention=32,
-        initializer_range=0.4,
-        initializer_cutoff_factor=3.0,
-        pad_token_id=0,
-        cls_token_id=2,
-        sep_token_id=3,
-        bos_token_id=2,
-        eos_token_id=3,
-    ).save_pretrained(folder)
+    settings: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 2 * HIDDEN,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": window,
+        "local_attention": 32,
+        "initializer_range": 0.4,
+        "initializer_cutoff_factor": 3.0,
+        "pad_token_id": 0,
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+    }
+    ModernBertConfig(**(settings | dict(encoder))).save_pretrained(folder)
 
 
 def _write_weights(folder: Path, settings: dict[str, Any], seed: int) -> None:

@@ -29,13 +29,17 @@ class Bounds:
     """A pass's fixed cost, in tokens that take as long."""
 
 
-# The CPU's numbers are measured (README, "Batches"): past 512 tokens a pass gains little more, and
-# makes others wait. Those of the GPUs are estimates: their fixed cost is the launch of the kernels.
+# Measured (README, "Batches"): past so many tokens a pass gains little more, and makes others wait.
+# Those of MPS are an estimate; a GPU's fixed cost is the launch of the kernels.
 _BOUNDS: Final = {
     "cpu": Bounds(rows=64, tokens=512, pass_tokens=64),
     "mps": Bounds(rows=64, tokens=8192, pass_tokens=512),
-    "cuda": Bounds(rows=64, tokens=32768, pass_tokens=6144),
+    "cuda": Bounds(rows=64, tokens=8192, pass_tokens=4096),
 }
+
+
+PACKED: Final = Bounds(rows=64, tokens=512, pass_tokens=0)
+"""The bounds of a batch of unpadded rows on the CPU."""
 
 
 def bounds_for(device: str) -> Bounds:
@@ -83,10 +87,46 @@ class Batcher:
                 chosen.setdefault(id(row.job), []).append(row)
         # Passed over once, the oldest is what the next batch is formed around.
         self._around_oldest = id(oldest) not in chosen
-        return [
-            Slice(rows[0].job, tuple(sorted(row.number for row in rows)))
-            for rows in chosen.values()
+        return _slices(chosen)
+
+
+class PackedBatcher:
+    """Forms batches of rows that run unpadded, where a row costs the same in any company.
+
+    The oldest row, then those in the order of their arrival that fit. Rows that are much shorter
+    than the oldest go before the others: they cost little, and need not wait for more than it.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    def form(self, waiting: Sequence[Job]) -> list[Slice]:
+        """Choose the rows of the next batch among jobs in the order of their arrival."""
+        checkpoint = waiting[0].checkpoint
+        rows = [
+            _Row(job, row, job.lengths[row])
+            for job in waiting
+            if job.checkpoint == checkpoint
+            for row in job.left
         ]
+        oldest = rows[0]
+        rows.sort(key=lambda row: row is not oldest and row.length * _MUCH_LONGER > oldest.length)
+        chosen: dict[int, list[_Row]] = {}
+        count = tokens = 0
+        for row in rows:
+            if count and tokens + row.length > self._bounds.tokens:
+                continue
+            if count == self._bounds.rows:
+                break
+            count, tokens = count + 1, tokens + row.length
+            chosen.setdefault(id(row.job), []).append(row)
+        return _slices(chosen)
+
+
+def _slices(chosen: "dict[int, list[_Row]]") -> list[Slice]:
+    return [
+        Slice(rows[0].job, tuple(sorted(row.number for row in rows))) for rows in chosen.values()
+    ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -85,6 +85,7 @@ def _serve(asked: Settings, checkpoint: Checkpoint, launch: Launch, threads: int
         length_buckets=asked.length_buckets,
         release_memory=asked.release_memory,
         keep_warm=asked.keep_warm,
+        forward=asked.forward,
     )
     fault = engine.start().exception()
     if fault is not None:

@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from omni_jev_worker import buckets, log, memory, warmup
-from omni_jev_worker.batching import Batcher, bounds_for
-from omni_jev_worker.buckets import EXACT, Buckets
+from omni_jev_worker.batching import PACKED, Batcher, PackedBatcher, bounds_for
+from omni_jev_worker.buckets import AUTO, EXACT, Buckets
 from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.exits import (
     BAD_CONFIGURATION,
@@ -26,7 +26,7 @@ from omni_jev_worker.fallback import Fallback
 from omni_jev_worker.faults import is_the_machines, unusable
 from omni_jev_worker.health import MemoryState, ModelState, Snapshot
 from omni_jev_worker.inference import Inference
-from omni_jev_worker.queue import Errand, Idle, RowQueue, Slice
+from omni_jev_worker.queue import Errand, Former, Idle, RowQueue, Slice
 from omni_jev_worker.scores import NotFinite, join
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from omni_jev_worker.model import Encoded, Model
 
 _STOP_SECONDS: Final = 1.0
+
+LAYA: Final = "laya"
+"""The pass that is laya's own, for ``--forward``."""
 
 
 class InferenceFailed(Exception):
@@ -54,11 +57,13 @@ class Engine:
         length_buckets: str | tuple[int, ...] = buckets.AUTO,
         release_memory: int | None = None,
         keep_warm: float | None = None,
+        forward: str = AUTO,
     ) -> None:
         """Take what to load and how to run it.
 
         ``release_memory`` is the footprint in bytes past which cached memory is released,
         ``keep_warm`` the idle seconds after which a tiny batch runs; none of either does neither.
+        ``forward`` is `AUTO` or `LAYA`.
         """
         self._checkpoint = checkpoint
         self._queue = queue
@@ -70,9 +75,10 @@ class Engine:
         self._releases = memory.Releases(release_memory)
         self._keep_warm = keep_warm
         self._kept_warm = 0
+        self._forward = forward
         self._model: Model | None = None
         self._buckets = EXACT
-        self._batcher = Batcher(bounds_for("cpu"), EXACT)
+        self._batcher: Former = Batcher(bounds_for("cpu"), EXACT)
         self._home = self._batches_suit = "cpu"
         self._fallback = Fallback()
         self._inference: Inference | None = None
@@ -180,6 +186,7 @@ class Engine:
         )
         self._check_device(loaded.device)
         self._choose_buckets(loaded)
+        self._choose_forward(loaded)
         self._warm_up(loaded)
         self._model = loaded
         self._fit_batches_to(loaded.device)
@@ -221,6 +228,20 @@ class Engine:
         self._buckets = chosen
         what = "are padded to length buckets" if chosen.lengths else "keep their lengths"
         log.info(f"inputs {what}", phase="load", length_buckets=list(chosen.lengths))
+
+    def _choose_forward(self, loaded: "Model") -> None:
+        """Take the unpadded pass on the CPU, where it answers as laya's own does."""
+        if self._forward == LAYA or loaded.device != "cpu" or self._buckets != EXACT:
+            return
+        tried = [
+            loaded.encode(request.state, request.questions)
+            for request in warmup.requests(loaded.window, loaded.mps_amp_min_rows)
+        ]
+        reason = loaded.pack(tried)
+        if reason is None:
+            log.info("rows run unpadded", phase="load")
+        else:
+            log.warning(f"rows run as laya runs them: {reason}", phase="parity")
 
     def _warm_up(self, loaded: "Model") -> None:
         started = time.monotonic()
@@ -278,7 +299,10 @@ class Engine:
         self._batches_suit = device
         # Away from its device the model is on the CPU, where padding costs and brings nothing.
         suiting = self._buckets if device == self._home else EXACT
-        self._batcher = Batcher(bounds_for(device), suiting)
+        if self.model.is_packed and suiting == EXACT:
+            self._batcher = PackedBatcher(PACKED)
+        else:
+            self._batcher = Batcher(bounds_for(device), suiting)
         if self._inference is not None:
             self._inference.buckets = suiting
 
@@ -316,6 +340,7 @@ class Engine:
             autocast_dtype=model.autocast_dtype,
             mps_amp_min_rows=model.mps_amp_min_rows,
             window=model.window,
+            forward="packed" if model.is_packed and self._buckets == EXACT else LAYA,
             warmup_ms=self._warmup_ms,
         )
         self._snapshot = Snapshot(

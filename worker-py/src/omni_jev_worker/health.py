@@ -32,6 +32,8 @@ class ModelState:
     autocast_dtype: str | None
     mps_amp_min_rows: int
     window: int
+    forward: str
+    """`laya`, or `packed` where rows run unpadded on the CPU."""
     warmup_ms: int
 
     def to_json(self) -> dict[str, Any]:
@@ -46,6 +48,7 @@ class ModelState:
             "autocast_dtype": self.autocast_dtype,
             "mps_amp_min_rows": self.mps_amp_min_rows,
             "window": self.window,
+            "forward": self.forward,
             "warmup_ms": self.warmup_ms,
         }
         if self.checkpoint == DEMO:

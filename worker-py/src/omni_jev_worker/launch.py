@@ -63,6 +63,7 @@ class Launch:
             "--length-buckets": _lengths(asked.length_buckets),
             "--release-memory": asked.release_memory,
             "--keep-warm": asked.keep_warm,
+            "--forward": asked.forward,
             "--dialect": asked.dialect,
             "--drain-timeout": asked.drain_timeout,
             "--max-loaded": 1,

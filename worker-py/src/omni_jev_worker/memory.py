@@ -3,7 +3,10 @@
 import ctypes
 import os
 import sys
+from types import TracebackType
 from typing import Final
+
+from omni_jev_worker.faults import one_line
 
 # As torch's backends and the system's allocators word it.
 _WORDS: Final = ("out of memory", "not enough memory", "allocate memory", "alloc_failed")
@@ -25,6 +28,33 @@ def out_of_memory(fault: BaseException) -> bool:
         return True
     text = str(fault).lower()
     return isinstance(fault, RuntimeError) and any(words in text for words in _WORDS)
+
+
+class MemoryWatch:
+    """Keep an end of memory inside the block from leaving it, to be raised as our own after it.
+
+    While an exception is handled it holds all that its frames hold, the memory of the failed pass
+    among it. Whoever tries again in smaller parts must not do so before that is gone.
+    """
+
+    shortage = OutOfMemory("no memory")
+    """What to raise after the block, which ends there only where memory ran out."""
+
+    def __enter__(self) -> "MemoryWatch":
+        """Begin the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Swallow an end of memory."""
+        if fault is None or not out_of_memory(fault):
+            return False
+        self.shortage = OutOfMemory(one_line(str(fault)) or type(fault).__name__)
+        return True
 
 
 def footprint_bytes() -> int:

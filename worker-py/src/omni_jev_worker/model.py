@@ -16,16 +16,20 @@ from laya.agent import Agent, _amp_context
 from laya.common import QTYPES, render_options, serialize_state
 from laya.router import Router
 
+from omni_jev_worker import packed
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import Checkpoint
-from omni_jev_worker.collate import collate
+from omni_jev_worker.collate import Item, collate
 from omni_jev_worker.exits import bad_configuration
-from omni_jev_worker.faults import one_line
-from omni_jev_worker.memory import OutOfMemory, give_back_to_system, out_of_memory
+from omni_jev_worker.memory import MemoryWatch, give_back_to_system, out_of_memory
+from omni_jev_worker.packed import PackedForward
 from omni_jev_worker.rows import Lost, RowBuilder, Specials, Text
 from omni_jev_worker.scores import NotFinite, Scores, differ
 
 _DEVICE_ORDER: Final = ("cuda", "mps", "cpu")
+
+# Of a probability, between `packed` and laya's own pass; rounding alone makes some 1e-6.
+_MOST_DIFFERENCE: Final = 1e-4
 
 
 class Unanswerable(Exception):
@@ -125,6 +129,7 @@ class Model:
         _check_tokenizer(self._agent, checkpoint.name)
         agent = self._agent
         self._home = (agent.device, agent.dtype, agent.amp_enabled)
+        self._packed: PackedForward | None = None
         self._lengths_seen: set[int] = set()
         self._rows = _row_builder(agent)
 
@@ -229,9 +234,13 @@ class Model:
         and what torch raises.
         """
         items = [item for encoded in batch for item in encoded.items]
-        arrays = collate(items, self._agent.tok.pad_token_id, buckets)
-        self._lengths_seen.add(arrays["input_ids"].shape[1])
-        logits, act = self._run({name: torch.from_numpy(part) for name, part in arrays.items()})
+        if self.is_packed and buckets == EXACT:
+            self._lengths_seen.add(max(len(item["ids"]) for item in items))
+            logits, act = self._run_packed(items)
+        else:
+            arrays = collate(items, self._agent.tok.pad_token_id, buckets)
+            self._lengths_seen.add(arrays["input_ids"].shape[1])
+            logits, act = self._run({name: torch.from_numpy(part) for name, part in arrays.items()})
         results: list[Scores | NotFinite] = []
         start = 0
         for encoded in batch:
@@ -250,6 +259,44 @@ class Model:
         most = 1e-3 if self.autocast_dtype is None else 2e-2
         return differ(exact, padded, [len(item["markers"]) for item in encoded.items]) <= most
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether unpadded rows run through `packed` instead of laya's own pass."""
+        return self._packed is not None and self.device == "cpu"
+
+    def pack(self, tried: Sequence[Encoded]) -> str | None:
+        """Run through `packed` from now on, if that answers some requests as laya does.
+
+        Gives why not; none if it does. On the engine's thread, and on the CPU alone.
+        """
+        agent = self._agent
+        if agent.amp_enabled:
+            return "laya does not run it in full precision"
+        made = packed.make(agent.model, self.window)
+        if made is None:
+            return "it is not of a known form"
+        expected = self.infer(tried)
+        self._packed = made
+        given = self.infer(tried)
+        for encoded, one, other in zip(tried, expected, given, strict=True):
+            if isinstance(one, NotFinite) or isinstance(other, NotFinite):
+                difference = float(isinstance(one, NotFinite) != isinstance(other, NotFinite))
+            else:
+                options = [len(item["markers"]) for item in encoded.items]
+                difference = max(differ(one, other, options), float(abs(one.act - other.act).max()))
+            if difference > _MOST_DIFFERENCE:
+                self._packed = None
+                return f"its answers differ by {difference:.1e} from laya's own pass"
+        return None
+
+    def _run_packed(self, items: Sequence[Item]) -> tuple[Any, Any]:
+        if self._packed is None:
+            raise RuntimeError("the model was not packed")
+        with MemoryWatch() as told, torch.inference_mode():
+            logits, act = self._packed(items)
+            return logits.numpy(), torch.softmax(act.float(), -1).numpy()
+        raise told.shortage
+
     def _run(self, arrays: dict[str, torch.Tensor]) -> tuple[Any, Any]:
         """Run one input on the device that the model is on.
 
@@ -258,23 +305,18 @@ class Model:
         """
         agent = self._agent
         rows = arrays["input_ids"].shape[0]
-        try:
-            with torch.inference_mode():
-                try:
-                    logits, act = self._pass(arrays, amp=agent._amp_enabled_for(rows))
-                except RuntimeError as fault:
-                    if out_of_memory(fault) or not agent._amp_enabled_for(rows):
-                        raise
-                    if agent.device.type not in ("mps", "cpu"):
-                        raise
-                    # As laya does: not each build has autocast for each operation.
-                    agent.amp_enabled, agent.dtype = False, torch.float32
-                    logits, act = self._pass(arrays, amp=False)
-        except (RuntimeError, MemoryError) as fault:
-            if not out_of_memory(fault):
-                raise
-            raise OutOfMemory(one_line(str(fault)) or type(fault).__name__) from fault
-        return logits, act
+        with MemoryWatch() as told, torch.inference_mode():
+            try:
+                return self._pass(arrays, amp=agent._amp_enabled_for(rows))
+            except RuntimeError as fault:
+                if out_of_memory(fault) or not agent._amp_enabled_for(rows):
+                    raise
+                if agent.device.type not in ("mps", "cpu"):
+                    raise
+                # As laya does: not each build has autocast for each operation.
+                agent.amp_enabled, agent.dtype = False, torch.float32
+                return self._pass(arrays, amp=False)
+        raise told.shortage
 
     def _pass(self, arrays: dict[str, torch.Tensor], *, amp: bool) -> tuple[Any, Any]:
         agent = self._agent

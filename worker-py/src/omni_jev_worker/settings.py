@@ -77,6 +77,8 @@ class Settings:
     """The footprint in bytes past which cached memory is released; none never does it."""
     keep_warm: float | None
     """Idle seconds after which a tiny batch runs; none never does it."""
+    forward: str
+    """`auto`, or `laya` for laya's own pass on the CPU too."""
     dialect: str
     """Whose answers and checks: one of `protocol.dialects.DIALECTS`."""
     reject_truncated: bool
@@ -125,6 +127,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         length_buckets=flags.length_buckets,
         release_memory=flags.release_memory,
         keep_warm=flags.keep_warm,
+        forward=flags.forward,
         dialect=flags.dialect,
         reject_truncated=flags.reject_truncated,
         alias=flags.alias,
@@ -227,6 +230,13 @@ def _parser() -> argparse.ArgumentParser:
         type=_some_seconds,
         metavar="SECONDS",
         help="run a tiny batch after so long an idle time (default: never)",
+    )
+    add(
+        "--forward",
+        choices=("auto", "laya"),
+        default="auto",
+        help="auto: rows run unpadded on a CPU, where that answers as laya's own pass does; "
+        "laya: that pass always (default: auto)",
     )
     add(
         "--dialect",

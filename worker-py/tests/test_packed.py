@@ -1,0 +1,140 @@
+"""The unpadded pass on the CPU: the numbers of laya's own, for rows of any lengths together."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tiny_checkpoint
+from omni_jev_worker import checkpoints, packed
+from omni_jev_worker.model import Encoded, Model
+from omni_jev_worker.packed import PackedForward
+from omni_jev_worker.scores import Scores
+from started_engine import NOUL, starting
+
+WINDOW = 160
+
+FORMS: dict[str, dict[str, Any]] = {
+    "as laya's": {},
+    "no layers in the head": {"head_layers": 0},
+    "two layers in the head": {"head_layers": 2},
+    "biases everywhere": {
+        "encoder": {"attention_bias": True, "mlp_bias": True, "norm_bias": True},
+    },
+    "windows in every layer but the first": {
+        "encoder": {"num_hidden_layers": 3, "global_attn_every_n_layers": 9, "local_attention": 8},
+    },
+    "one acts alone": {"act_costs": {}},
+}
+
+
+def load(folder: Path) -> Model:
+    return Model(checkpoints.from_folder(str(folder)), "cpu")
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    folder = tmp_path_factory.mktemp("form") / "tiny"
+    return load(tiny_checkpoint.make(folder, window=WINDOW, **FORMS[request.param]))
+
+
+def rows(*sizes: tuple[int, int], seed: int = 1) -> Encoded:
+    """Make rows of so many tokens with so many options each."""
+    rng = np.random.default_rng(seed)
+    items = []
+    for length, options in sizes:
+        ids = rng.integers(5, 60, length).tolist()
+        markers = sorted(rng.choice(np.arange(1, length), options, replace=False).tolist())
+        items.append({"ids": ids, "markers": markers, "qtype": int(rng.integers(3))})
+    return Encoded(("q",), {}, items, (len(items),), ())
+
+
+def assert_the_same(model: Model, batch: Encoded) -> None:
+    made = packed.make(model._agent.model, model.window)
+    assert made is not None
+    with torch.inference_mode():
+        logits, act = made(batch.items)
+    for number, item in enumerate(batch.items):
+        # By itself, so that the reference has no padding at all.
+        expected = model.infer([batch.part([number])])[0]
+        assert isinstance(expected, Scores)
+        count = len(item["markers"])
+        assert logits[number, :count].numpy() == pytest.approx(expected.logits[0, :count], abs=1e-4)
+        given = torch.softmax(act[number], -1).numpy()
+        assert given == pytest.approx(expected.act[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("length", [2, 3, 17, 18, 33, 34, 80, WINDOW])
+def test_a_row_of_any_length_has_layas_numbers(model: Model, length: int) -> None:
+    for options in {1, min(2, length - 1), min(7, length - 1)}:
+        assert_the_same(model, rows((length, options)))
+
+
+def test_rows_of_unlike_lengths_together_have_the_numbers_that_each_has_alone(model: Model) -> None:
+    assert_the_same(model, rows((WINDOW, 9), (2, 1), (33, 2), (90, 5), (2, 1), (34, 33)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(2, WINDOW), st.integers(1, 20)), min_size=1, max_size=6),
+    seed=st.integers(0, 1000),
+)
+def test_any_batch_has_layas_numbers(model: Model, sizes: list[tuple[int, int]], seed: int) -> None:
+    assert_the_same(
+        model, rows(*((length, min(options, length - 1)) for length, options in sizes), seed=seed)
+    )
+
+
+def test_the_demo_checkpoint_is_packed_and_answers_as_laya_does() -> None:
+    found = checkpoints.find_demo({})
+    model = load(found.folder)
+    tried = [model.encode("The parcel came late. " * n, NOUL) for n in (1, 9, 300)]
+    expected = model.infer(tried)
+    assert model.pack(tried) is None
+    assert model.is_packed
+    for one, other in zip(expected, model.infer(tried), strict=True):
+        assert isinstance(one, Scores)
+        assert isinstance(other, Scores)
+        assert other.logits == pytest.approx(one.logits, abs=1e-4)
+
+
+def test_an_encoder_of_another_form_runs_as_laya_runs_it(tmp_path: Path) -> None:
+    rotation = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+    encoder = {"rope_parameters": dict.fromkeys(KINDS, rotation)}
+    model = load(tiny_checkpoint.make(tmp_path / "tiny", encoder=encoder))
+    assert model.pack([model.encode("late", NOUL)]) == "it is not of a known form"
+    assert not model.is_packed
+    assert isinstance(model.infer([model.encode("late", NOUL)])[0], Scores)
+
+
+KINDS = ("full_attention", "sliding_attention")
+
+
+def test_a_pass_that_answers_otherwise_is_not_used_and_the_log_says_so(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    decide = PackedForward._decide
+
+    def otherwise(self: PackedForward, *arguments: Any) -> Any:
+        logits, act = decide(self, *arguments)
+        return logits * 1.1, act
+
+    monkeypatch.setattr(PackedForward, "_decide", otherwise)
+    with starting(tiny) as started:
+        assert not started.model.is_packed
+        assert started.engine.snapshot.model.forward == "laya"
+    assert any("differ" in record.message for record in caplog.records)
+
+
+def test_health_says_which_pass_runs(tiny: Path) -> None:
+    with starting(tiny) as started:
+        assert started.engine.snapshot.model.forward == "packed"
+    with starting(tiny, forward="laya") as started:
+        assert started.engine.snapshot.model.forward == "laya"
+        assert not started.model.is_packed
+    with starting(tiny, length_buckets=(32, 64)) as started:
+        assert started.engine.snapshot.model.forward == "laya"
