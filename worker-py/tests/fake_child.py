@@ -7,6 +7,7 @@ path of a FIFO is answered when somebody has written to that.
 
 import json
 import os
+import signal
 import socketserver
 import sys
 from http.server import BaseHTTPRequestHandler
@@ -39,6 +40,8 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(413, {"detail": {"error_type": "t", "message": "m"}})
         elif asked["state"] == "die":
             os._exit(1)
+        elif asked["state"] == "hang":
+            os.kill(os.getpid(), signal.SIGSTOP)
         else:
             if asked["state"].startswith("/"):
                 wait_for(asked["state"])

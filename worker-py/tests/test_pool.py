@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from omni_jev_worker import child
+from omni_jev_worker import pool as pool_module
 from omni_jev_worker.exits import BAD_CONFIGURATION, Refusal
 from omni_jev_worker.pool import CannotPreload, CheckpointPool
 from omni_jev_worker.protocol.problems import Problem
@@ -216,6 +218,19 @@ def test_one_that_dies_fails_its_requests_with_a_503_and_is_started_for_the_next
     async def test(pool: CheckpointPool, commands: Commands) -> None:
         pid = (await by(pool, "a"))["pid"]
         assert (await refused(pool, "a", "die")).status == 503
+        await until(lambda: "a" not in pool.state().models)
+        assert (await by(pool, "a"))["pid"] != pid
+
+    with_pool(test)
+
+
+def test_one_that_hangs_is_ended_and_started_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_HEALTH_SECONDS", 0.2)
+    monkeypatch.setattr(pool_module, "_LOOK_SECONDS", 0.05)
+
+    async def test(pool: CheckpointPool, commands: Commands) -> None:
+        pid = (await by(pool, "a"))["pid"]
+        assert (await refused(pool, "a", "hang")).status == 503
         await until(lambda: "a" not in pool.state().models)
         assert (await by(pool, "a"))["pid"] != pid
 
