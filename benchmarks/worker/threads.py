@@ -1,0 +1,89 @@
+"""How many threads torch should have on a CPU, with the frontend busy on the same cores.
+
+    .venv/bin/python -m benchmarks.worker.threads [--most 2]
+
+A frontend with its worker for each number of threads, all up, get the same requests in turn, in
+short rounds of shuffled order, from 1, 8 and 32 clients. Prints medians over the rounds, and the
+ratio to one thread within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import statistics
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.worker.against_upstream import (
+    FIGURES,
+    ROOT,
+    Round,
+    free_port,
+    load,
+    running,
+    until_answering,
+    workload,
+)
+
+CLIENTS = (1, 8, 32)
+
+
+async def measure(options: argparse.Namespace, logs: Path) -> None:
+    """Starts one for each number, measures, prints."""
+    bodies = workload(200)
+    ports = {number: free_port() for number in range(1, options.most + 1)}
+    with ExitStack() as servers:
+        for number, port in ports.items():
+            settings = {
+                "OMNI_JEV_BIND": f"127.0.0.1:{port}",
+                "OMNI_JEV_ADMIN_BIND": "off",
+                "OMNI_JEV_WORKER_PYTHON": sys.executable,
+            }
+            command: list[str | Path] = [options.binary.resolve(), "--", "--device", "cpu"]
+            command += ["--threads", str(number), *options.flags]
+            log = logs / str(number)
+            process = servers.enter_context(running(command, log, settings))
+            await until_answering(process, port, bodies[0], log)
+        print("| clients | threads | p50 ms | p99 ms | answers/s | answers/s, of one thread's |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        for clients in CLIENTS:
+            rounds: list[dict[int, Round]] = []
+            for _ in range(options.rounds):
+                order = random.sample(list(ports), len(ports))
+                rounds.append(
+                    {n: await load(ports[n], bodies, clients, options.seconds) for n in order}
+                )
+            for number in ports:
+                report(clients, number, rounds)
+
+
+def report(clients: int, number: int, rounds: list[dict[int, Round]]) -> None:
+    """Prints a line."""
+    shown = [
+        f"{statistics.median(value(one[number]) for one in rounds):.1f}"
+        for value in FIGURES.values()
+    ]
+    ratio = statistics.median(one[number].rate / one[1].rate for one in rounds)
+    print(f"| {clients} | {number} | {' | '.join(shown)} | {ratio:.2f} |", flush=True)
+
+
+def main() -> None:
+    """Reads the command line and measures."""
+    parser = argparse.ArgumentParser(description="Measure how many threads serve best.")
+    parser.add_argument("--binary", type=Path, default=ROOT / "target/release/omni-jev")
+    parser.add_argument("--most", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each in a round")
+    parser.add_argument("flags", nargs="*", help="the worker's, after --")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="omni-jev-bench-") as logs:
+        asyncio.run(measure(options, Path(logs)))
+
+
+if __name__ == "__main__":
+    main()
