@@ -46,8 +46,9 @@ enum Task {
     },
     /// Build `target/release/omni-jev` as `serve` does, for a service manager to start.
     Build,
-    /// Half an hour of random faults under load, and an account of every request.
-    Soak(soak::Options),
+    /// Run for long under load and account for every request: random faults (half an hour, with a fake worker), or
+    /// `soak worker` (an hour of decisions, each answer checked).
+    Soak(soak::Soak),
     /// Measure, on a machine that does nothing else meanwhile.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -81,7 +82,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             step::say(&format!("Built {}", binary.display()));
             Ok(ExitCode::SUCCESS)
         }
-        Task::Soak(options) => soak::run(&root, &options),
+        Task::Soak(soak) => soak::run(&root, &soak),
         Task::Bench(bench) => bench::run(&root, &bench),
     }
 }

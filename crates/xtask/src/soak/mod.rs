@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: half an hour of random faults under load, and an account of every request.
+//! `cargo xtask soak`: half an hour of random faults under load, and an account of every request; and
+//! `cargo xtask soak worker`, an hour of real decisions.
 //!
 //! The binary runs with a fake worker that can be given a vice while it runs. Clients ask all the
 //! time, each request with a number of its own that the right answer repeats. Meanwhile one fault
@@ -9,6 +10,7 @@ mod account;
 mod client;
 mod faults;
 mod subject;
+mod worker;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use self::account::Account;
 use self::faults::Fault;
@@ -26,9 +28,26 @@ use self::subject::Subject;
 use crate::bench::interrupt;
 use crate::{release, step};
 
-/// What `cargo xtask soak` takes.
+/// What `cargo xtask soak` takes: options of the faults, or another soak.
 #[derive(Args)]
-pub(crate) struct Options {
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Soak {
+    #[command(subcommand)]
+    of: Option<Of>,
+    #[command(flatten)]
+    faults: Options,
+}
+
+/// What can be soaked beside the supervision.
+#[derive(Subcommand)]
+enum Of {
+    /// An hour of decisions of every kind and length: each answer checked, the memory watched.
+    Worker(worker::Options),
+}
+
+/// What the soak with faults takes.
+#[derive(Args)]
+struct Options {
     /// How long.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
@@ -49,7 +68,14 @@ pub(crate) struct Options {
 ///
 /// When the binary cannot be built or started, or when it is interrupted. Requests that were wrong
 /// or lost are in the account and in the exit code.
-pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(root: &Path, soak: &Soak) -> anyhow::Result<ExitCode> {
+    match &soak.of {
+        Some(Of::Worker(options)) => worker::run(root, options),
+        None => with_faults(root, &soak.faults),
+    }
+}
+
+fn with_faults(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     interrupt::watch()?;
     let binary = match &options.binary {
         Some(binary) => binary.clone(),
