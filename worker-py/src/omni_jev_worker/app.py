@@ -1,6 +1,7 @@
 """The HTTP application: ``POST /v1/systemone``, ``GET /v1/models``, ``GET /health``.
 
-The supervisor has a route of its own, ``POST /control/recover-device``.
+``GET /openapi.json`` describes them. The supervisor has a route of its own,
+``POST /control/recover-device``.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from omni_jev_worker import batch, bodies, health
 from omni_jev_worker.decisions import Decisions
 from omni_jev_worker.engine import Engine
 from omni_jev_worker.pool import CheckpointPool
-from omni_jev_worker.protocol import decode, problems, render, request
+from omni_jev_worker.protocol import decode, openapi, problems, render, request
 from omni_jev_worker.protocol.dialects import LAYA
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.protocol.problems import Problem
@@ -70,6 +71,7 @@ class App:
                 Route("/v1/models", self._models, methods=["GET"]),
                 Route("/v1/systemone", self._systemone, methods=["POST"]),
                 Route("/v1/systemone/batch", self._batch, methods=["POST"]),
+                Route("/openapi.json", _openapi, methods=["GET"]),
                 Route("/control/recover-device", self._recover_device, methods=["POST"]),
             ],
             exception_handlers={Problem: _answer_problem, HTTPException: _answer_http},
@@ -154,6 +156,10 @@ class App:
                 f"{missing} bearer key",
                 [(b"www-authenticate", b"Bearer")],
             )
+
+
+async def _openapi(_: Request) -> Response:
+    return Response(openapi.page(), media_type="application/json")
 
 
 class _Application(Starlette):
