@@ -64,17 +64,24 @@ def test_an_unreachable_hub_checkpoint_exits_78_in_one_line(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "flags",
-    [["--help"], ["--device", "tpu"], ["--model", "/nothing"], ["--model", "demo"]],
+    [
+        ["--help"],
+        ["--device", "tpu"],
+        ["--no-such-flag"],
+        ["--model", "/nothing"],
+        ["--model", "demo"],
+        ["--model", "english"],
+    ],
 )
 def test_what_needs_no_torch_is_answered_without_importing_it(flags: list[str]) -> None:
     code = (
         "import sys; from omni_jev_worker import cli; cli.main(sys.argv[1:]);"
         "sys.__stdout__.write('\\nheavy: ' + ' '.join(m for m in ('torch', 'transformers', 'numpy',"
-        " 'laya', 'uvicorn') if m in sys.modules))"
+        " 'laya', 'uvicorn', 'huggingface_hub', 'importlib.metadata') if m in sys.modules))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code, *flags],
-        env=environment({"OMNI_JEV_DEMO_DIR": "/nothing"}),
+        env=environment({"OMNI_JEV_DEMO_DIR": "/nothing", "HF_HOME": "/nothing"}),
         capture_output=True,
         text=True,
         timeout=LONG,

@@ -69,6 +69,9 @@ def _download(name: str, revision: str, cache: Path) -> Path:
     subfolder = HUB_FOLDERS[name]
     prefix = f"{subfolder}/" if subfolder else ""
     what = f"{REPOSITORY} at revision {revision}"
+    if _is_offline():
+        # What its client would find out as well, after its import.
+        raise _unreachable(name, what, None)
     log.info(f"getting {what} ({name}) from the hub", phase="download")
     from huggingface_hub import snapshot_download
 
@@ -92,8 +95,12 @@ def _download(name: str, revision: str, cache: Path) -> Path:
     return Path(path)
 
 
+def _is_offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
+
+
 def _unreachable(name: str, what: str, fault: Exception | None) -> Refusal:
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE:
+    if _is_offline():
         reason = "HF_HUB_OFFLINE is set"
     elif fault is not None:
         reason = f"{type(fault).__name__}: {one_line(str(fault))}"

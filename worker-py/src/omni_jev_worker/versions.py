@@ -1,7 +1,6 @@
 """Compares the installed packages with the set that this worker was tested with."""
 
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from typing import Final
 
 from omni_jev_worker import log
@@ -17,12 +16,16 @@ TESTED: Final[Mapping[str, str]] = {
 }
 
 
-def check(installed: Callable[[str], str] = metadata.version) -> dict[str, str]:
+def check(installed: Callable[[str], str] | None = None) -> dict[str, str]:
     """Give the installed versions, and warn in one line of those that are others than tested.
 
     Another transformers has silently changed the position encoding of this model family before, so
     a difference must be seen; it is no reason not to start. Raises `Refusal` for a missing package.
     """
+    # A fifth of what `--help` and a wrong flag would otherwise import.
+    from importlib import metadata
+
+    installed = installed or metadata.version
     found = {}
     for name in TESTED:
         try:
