@@ -1,6 +1,5 @@
 """The whole path: a client, the frontend, the supervised worker, Laya on the demo checkpoint."""
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.harness.decisions import (
     decision,
 )
 from tests.harness.omni_jev import DEMO_CHECKPOINT, OmniJev
+from tests.harness.reference import make_agent
 
 SystemOne = Callable[[Any, dict[str, dict[str, Any]]], dict[str, Any]]
 
@@ -35,9 +35,7 @@ STATES = [
 @pytest.fixture(scope="module")
 def system_one() -> SystemOne:
     """Laya's own `Agent.system_one` on the same checkpoint, in this process."""
-    # Laya ships no types; imported by name, it is Any to the type checker.
-    agent = importlib.import_module("laya").Agent(str(DEMO_CHECKPOINT), device="cpu")
-    answer: SystemOne = agent.system_one
+    answer: SystemOne = make_agent(DEMO_CHECKPOINT).system_one
     return answer
 
 

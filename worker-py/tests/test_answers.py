@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from omni_jev_worker import checkpoints
 from omni_jev_worker.model import Encoded, Model
 from omni_jev_worker.scores import NotFinite, Scores
+from reference import make_agent, readable
 
 QUESTIONS: dict[str, dict[str, Any]] = {
     "refund": {"type": "noul", "instructions": "Does the customer ask for a refund?"},
@@ -48,9 +49,7 @@ def model(tiny: Path) -> Model:
 
 @pytest.fixture(scope="module")
 def agent(tiny: Path) -> Any:
-    from laya.agent import Agent
-
-    return Agent(str(tiny), device="cpu")
+    return make_agent(tiny)
 
 
 def served(model: Model, state: Any, questions: dict[str, Any]) -> tuple[dict[str, Any], int]:
@@ -75,7 +74,7 @@ def assert_close(given: Any, expected: Any) -> None:
 def test_all_questions_together_are_answered_as_laya_answers_them(
     model: Model, agent: Any, state: Any
 ) -> None:
-    expected = agent.system_one(state, QUESTIONS)
+    expected = agent.system_one(readable(state), QUESTIONS)
     answers, tokens = served(model, state, QUESTIONS)
     assert_close(answers, expected["answers"])
     assert tokens == expected["usage"]["input_tokens"]
@@ -205,7 +204,7 @@ questions = st.dictionaries(
 def test_generated_requests_are_answered_as_laya_answers_them(
     model: Model, agent: Any, state: Any, questions: dict[str, Any]
 ) -> None:
-    expected = agent.system_one(state, questions)
+    expected = agent.system_one(readable(state), questions)
     answers, tokens = served(model, state, questions)
     assert_close(answers, expected["answers"])
     assert tokens == expected["usage"]["input_tokens"]

@@ -64,7 +64,9 @@ def test_what_laya_takes_in_one_row_is_the_same_row_here(
     except ValueError:
         assert encoded.groups[0] > 1
     else:
-        assert encoded.items == expected
+        # A later laya notes more with a row, which its model is not given.
+        parts = ("ids", "markers", "qtype")
+        assert encoded.items == [{part: row[part] for part in parts} for row in expected]
         assert encoded.groups == (1,)
     assert all(len(item["ids"]) <= model.window for item in encoded.items)
     assert len(encoded.items) <= model.most_rows({"q": question})
@@ -94,9 +96,10 @@ def test_cut_tokens_and_kept_ones_are_all_there_is(
     whole += len(render_options(form)) + 4  # a mask before each option, and [CLS] [SEP] [SEP] [SEP]
     lost = encoded.lost[0]
     kept = len(encoded.items[0]["ids"])
-    # A row whose head fills the window ends without its last one or two separators.
+    # A row whose head fills the window ends without its last one or two separators, which are no
+    # loss.
     assert 0 <= whole - (kept + lost.state + lost.options + lost.instructions) <= 2
-    assert bool(lost) or kept == whole
+    assert bool(lost) or kept in (whole, model.window)
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,14 @@ def _write_encoder(folder: Path, vocabulary: int, window: int, encoder: Mapping[
 
 def _write_weights(folder: Path, settings: dict[str, Any], seed: int) -> None:
     import torch
-    from laya.common import build_model
+    from laya.common import DecisionModel
     from safetensors.torch import save_file
+    from transformers import AutoConfig, AutoModel
 
     torch.manual_seed(seed)
-    model = build_model(settings, encoder_dir=str(folder / "encoder"), pretrained=False)
+    # Not laya's `build_model`: from 0.4 on it leaves the weights as they come out of memory.
+    encoder = AutoModel.from_config(AutoConfig.from_pretrained(folder / "encoder"))
+    model = DecisionModel(encoder, settings["head_layers"], len(settings["act_costs"]) + 1)
     with torch.no_grad():
         model.scorer[3].weight.mul_(14.0)
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}

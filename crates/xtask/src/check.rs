@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::python;
 use crate::step;
@@ -37,6 +37,16 @@ pub(crate) struct Options {
     /// Stop at the first check that fails, rather than running all and saying which failed.
     #[arg(long)]
     fail_fast: bool,
+    /// Run the tests of the worker and those across the processes with another laya than the pinned one.
+    #[arg(long, value_enum, value_name = "RELEASE")]
+    laya: Option<Laya>,
+}
+
+/// A laya that is not the pinned one.
+#[derive(Clone, Copy, ValueEnum)]
+enum Laya {
+    /// The newest 0.4 release that the package index has.
+    Latest,
 }
 
 /// One check: its name and the command that decides.
@@ -67,15 +77,15 @@ struct Outcome {
 ///
 /// When the set-up fails. Checks that fail are in the summary and in the exit code instead.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
+    if let Some(Laya::Latest) = options.laya {
+        return run_with_latest_laya(root, options);
+    }
     let start = Instant::now();
     // On a terminal its progress would be drawn over cargo's; elsewhere nobody waits for it alone.
     if io::stderr().is_terminal() {
         python::set_up_for_checks(root)?;
     }
-    let runner = Runner {
-        fail_fast: options.fail_fast,
-        failed: AtomicBool::new(false),
-    };
+    let runner = Runner::new(options);
     let (mut outcomes, beside) = side_by_side(
         || runner.run_all(rust_checks(root), Output::Live),
         || {
@@ -91,6 +101,35 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     );
     outcomes.extend(live);
     outcomes.extend(beside);
+    Ok(summarize(&outcomes, start.elapsed()))
+}
+
+/// Runs only what another laya can change.
+fn run_with_latest_laya(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    python::set_up(root, Requirements::Dev)?;
+    let (interpreter, version) = python::with_latest_laya(root)?;
+    step::say(&format!("With laya {version}"));
+    let checks = vec![
+        build_binary(root),
+        with_interpreter(
+            root,
+            &interpreter,
+            "Python unit tests",
+            &["pytest", "worker-py/tests"],
+        ),
+        with_interpreter(
+            root,
+            &interpreter,
+            "Tests across the process border",
+            &[
+                &["pytest", "tests"][..],
+                &without_supervision().each_ref().map(String::as_str),
+            ]
+            .concat(),
+        ),
+    ];
+    let outcomes = Runner::new(options).run_all(checks, Output::Live);
     Ok(summarize(&outcomes, start.elapsed()))
 }
 
@@ -112,6 +151,13 @@ struct Runner {
 }
 
 impl Runner {
+    fn new(options: &Options) -> Self {
+        Self {
+            fail_fast: options.fail_fast,
+            failed: AtomicBool::new(false),
+        }
+    }
+
     /// Runs checks one after the other.
     fn run_all(&self, checks: Vec<Check>, output: Output) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
@@ -150,12 +196,22 @@ fn run_quietly(name: &str, command: &mut Command) -> anyhow::Result<()> {
     result
 }
 
+fn cargo(root: &Path, name: &'static str, args: &[&str]) -> Check {
+    let mut command = python::cargo(root);
+    command.args(args);
+    Check { name, command }
+}
+
+fn build_binary(root: &Path) -> Check {
+    cargo(
+        root,
+        "Build the binary for the tests",
+        &["build", "--locked", "--package", "omni-jev"],
+    )
+}
+
 fn rust_checks(root: &Path) -> Vec<Check> {
-    let cargo = |name, args: &[&str]| {
-        let mut command = python::cargo(root);
-        command.args(args);
-        Check { name, command }
-    };
+    let cargo = |name, args: &[&str]| cargo(root, name, args);
     let mut checks = vec![
         cargo("Rust format", &["fmt", "--all", "--check"]),
         cargo(
@@ -171,10 +227,7 @@ fn rust_checks(root: &Path) -> Vec<Check> {
             ],
         ),
         cargo("Rust tests", &["test", "--workspace", "--locked"]),
-        cargo(
-            "Build the binary for the tests",
-            &["build", "--locked", "--package", "omni-jev"],
-        ),
+        build_binary(root),
     ];
     if step::answers(python::cargo(root).args(["deny", "--version"])) {
         // Advisories come from a repository of their own, which a machine may not reach.
@@ -217,7 +270,7 @@ fn python_checks(root: &Path) -> Vec<Check> {
 /// Those that start the binary and its worker, and so need both: what mostly waits, for ends and restarts, and the
 /// rest, which mostly calculates.
 fn checks_of_the_whole(root: &Path) -> (Check, Check) {
-    let others = SUPERVISION_TESTS.map(|file| format!("--ignore={file}"));
+    let others = without_supervision();
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
     (
         python(
@@ -233,8 +286,17 @@ fn checks_of_the_whole(root: &Path) -> (Check, Check) {
     )
 }
 
+/// What keeps pytest from the tests of supervision.
+fn without_supervision() -> [String; SUPERVISION_TESTS.len()] {
+    SUPERVISION_TESTS.map(|file| format!("--ignore={file}"))
+}
+
 fn python(root: &Path, name: &'static str, args: &[&str]) -> Check {
-    let mut command = Command::new(python::interpreter(root));
+    with_interpreter(root, &python::interpreter(root), name, args)
+}
+
+fn with_interpreter(root: &Path, interpreter: &Path, name: &'static str, args: &[&str]) -> Check {
+    let mut command = Command::new(interpreter);
     command.current_dir(root).arg("-m").args(args);
     // Two threads of arithmetic beside another busy process on two cores are many times slower than one.
     command.env("OMP_NUM_THREADS", "1");

@@ -237,18 +237,74 @@ fn install_javascript(root: &Path, python: &Path) -> anyhow::Result<()> {
 /// Makes the worker's sources importable through a path configuration file (Python's `site` module): an editable
 /// install would fetch a build backend that no lock file names.
 fn link_worker(root: &Path) -> anyhow::Result<()> {
-    let output = Command::new(interpreter(root))
-        .args([
-            "-c",
-            "import sysconfig; print(sysconfig.get_path('purelib'))",
-        ])
-        .output()
-        .context("cannot ask .venv for its packages' folder")?;
-    let folder = String::from_utf8(output.stdout).context("a folder that is no UTF-8")?;
-    let file = Path::new(folder.trim()).join("omni_jev_worker.pth");
-    let sources = root.join("worker-py/src");
-    fs::write(&file, format!("{}\n", sources.display()))
+    add_to_path(&interpreter(root), &[root.join("worker-py/src")])
+}
+
+/// Makes an interpreter look into folders, after its own packages.
+fn add_to_path(python: &Path, folders: &[PathBuf]) -> anyhow::Result<()> {
+    let file = packages(python)?.join("omni_jev_worker.pth");
+    let lines: Vec<String> = folders
+        .iter()
+        .map(|folder| folder.display().to_string())
+        .collect();
+    fs::write(&file, lines.join("\n") + "\n")
         .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// The folder of an interpreter's packages.
+fn packages(python: &Path) -> anyhow::Result<PathBuf> {
+    let code = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    ask(python, code).map(PathBuf::from)
+}
+
+/// What a line of Python prints, without the end of its line.
+fn ask(python: &Path, code: &str) -> anyhow::Result<String> {
+    let output = Command::new(python)
+        .args(["-c", code])
+        .output()
+        .with_context(|| format!("cannot start {}", python.display()))?;
+    if !output.status.success() {
+        bail!("{} cannot run `{code}`", python.display());
+    }
+    let text = String::from_utf8(output.stdout).context("a text that is no UTF-8")?;
+    Ok(text.trim().to_owned())
+}
+
+/// Makes `.venv-laya-latest` anew and gives its interpreter and its laya's version: all that `.venv` has, but laya in its
+/// newest 0.4 release, from the package index.
+///
+/// # Errors
+///
+/// When the package cannot be had.
+pub(crate) fn with_latest_laya(root: &Path) -> anyhow::Result<(PathBuf, String)> {
+    let base = interpreter(root);
+    let folder = root.join(".venv-laya-latest");
+    let python = folder.join("bin/python");
+    step::say("Getting the newest laya 0.4 into .venv-laya-latest");
+    let mut venv = Command::new(&base);
+    venv.args(["-m", "venv", "--clear", "--without-pip"]);
+    step::run(venv.arg(&folder).current_dir(root))?;
+    let mut pip = if has_uv() {
+        let mut uv = Command::new("uv");
+        uv.args(["pip", "install", "--python"]).arg(&python);
+        uv
+    } else {
+        let mut pip = Command::new(&base);
+        pip.args(["-m", "pip", "--disable-pip-version-check", "--python"]);
+        pip.arg(&python).arg("install");
+        pip
+    };
+    step::run(pip.args(["--no-deps", "laya>=0.4,<0.5"]).current_dir(root))?;
+    // Only now: the installer would see the other laya, and want it gone.
+    add_to_path(&python, &[packages(&base)?, root.join("worker-py/src")])?;
+    let version = ask(
+        &python,
+        "import importlib.metadata as m; print(m.version('laya'))",
+    )?;
+    if !version.starts_with("0.4.") {
+        bail!("laya {version} is found before the newest 0.4: is PYTHONPATH set?");
+    }
+    Ok((python, version))
 }
 
 fn has_uv() -> bool {

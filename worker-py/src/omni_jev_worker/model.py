@@ -211,7 +211,8 @@ class Model:
         agent = self._agent
         for name, question in questions.items():
             try:
-                agent._check_question(name, question)
+                # Laya 0.4 refuses blank ids and instructions too, which the protocol allows.
+                agent._check_question("q", question | {"instructions": "?"})
             except ValueError:
                 raise Unanswerable(name, "this question is not one that Laya can answer") from None
         internal = {name: agent._to_internal(question) for name, question in questions.items()}
