@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness.omni_jev import OmniJev
+from tests.harness.subject import chosen
 from tests.harness.worker import StandaloneWorker
 
 # Two threads of arithmetic beside other busy processes on two cores are many times slower than one.
@@ -25,8 +26,8 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def pair() -> Iterator[OmniJev]:
-    """Start a frontend with its supervised worker on the demo checkpoint; both are ready."""
-    with OmniJev() as running:
+    """Start a frontend with its supervised worker on the chosen checkpoint; both are ready."""
+    with OmniJev(worker_flags=chosen().worker_flags) as running:
         running.wait_until_ready()
         yield running
 

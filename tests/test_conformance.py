@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.harness.omni_jev import OmniJev
+from tests.harness.subject import chosen
 
 pytestmark = pytest.mark.skipif(find_spec("jevcompat") is None, reason="jevcompat is not installed")
 
@@ -49,7 +50,7 @@ def results(server: OmniJev, folder: Path, *flags: str) -> tuple[int, dict[str, 
 @pytest.mark.parametrize("key", [None, KEY], ids=["without-a-key", "with-a-key"])
 def test_the_dialect_jev_meets_every_must_and_every_should(tmp_path: Path, key: str | None) -> None:
     variables = {"LAYA_API_KEY": key} if key else {}
-    flags = ["--model", "demo", "--dialect", "jev"]
+    flags = [*chosen().worker_flags, "--dialect", "jev"]
     with OmniJev(worker_flags=flags, variables=variables) as server:
         # Health needs no key.
         server.wait_until_ready()
@@ -77,7 +78,7 @@ def test_the_dialects_have_the_same_numbers_but_for_the_confidence(pair: OmniJev
             "mood": {"type": "score", "instructions": "Mood?", "criteria": ["calm", "angry"]},
         },
     }
-    with OmniJev(worker_flags=["--model", "demo", "--dialect", "jev"]) as server:
+    with OmniJev(worker_flags=[*chosen().worker_flags, "--dialect", "jev"]) as server:
         server.wait_until_ready()
         jevs = server.decide(body).json()["answers"]
     layas = pair.decide(body).json()["answers"]

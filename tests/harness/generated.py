@@ -20,7 +20,8 @@ TEXTS = (
     " ",
     "The parcel came late and the box was open. " * 3,
 )
-LONG = "The parcel came late and the box was open. " * 60
+# Past every window, of which the longest holds 1,024 tokens.
+LONG = "The parcel came late and the box was open. " * 130
 WORDS = (
     "billing",
     "sales",

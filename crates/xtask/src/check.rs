@@ -6,13 +6,16 @@
 // The summary is for the person at the terminal.
 #![allow(clippy::print_stderr)]
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use crate::python;
@@ -40,6 +43,15 @@ pub(crate) struct Options {
     /// Run the tests of the worker and those across the processes with another laya than the pinned one.
     #[arg(long, value_enum, value_name = "RELEASE")]
     laya: Option<Laya>,
+    /// Run the tests that hold for every checkpoint on a published one, if the hub or its cache has it; 75: not run.
+    #[arg(long, value_name = "NAME", conflicts_with = "laya")]
+    contract: Option<String>,
+    /// The device for `--contract`: cpu, mps or cuda.
+    #[arg(long, requires = "contract")]
+    device: Option<String>,
+    /// The worker's own flags for `--contract`, after `--`
+    #[arg(last = true, requires = "contract")]
+    worker_flags: Vec<OsString>,
 }
 
 /// A laya that is not the pinned one.
@@ -79,6 +91,9 @@ struct Outcome {
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(Laya::Latest) = options.laya {
         return run_with_latest_laya(root, options);
+    }
+    if let Some(name) = &options.contract {
+        return become_contract(root, name, options);
     }
     let start = Instant::now();
     // On a terminal its progress would be drawn over cargo's; elsewhere nobody waits for it alone.
@@ -131,6 +146,19 @@ fn run_with_latest_laya(root: &Path, options: &Options) -> anyhow::Result<ExitCo
     ];
     let outcomes = Runner::new(options).run_all(checks, Output::Live);
     Ok(summarize(&outcomes, start.elapsed()))
+}
+
+/// Sets up, builds, and becomes `tests/contract.py` (`exec`), whose exit code says whether anything was run.
+fn become_contract(root: &Path, name: &str, options: &Options) -> anyhow::Result<ExitCode> {
+    python::set_up(root, Requirements::Dev)?;
+    let Check { mut command, .. } = build_binary(root);
+    step::run(&mut command)?;
+    let Check { mut command, .. } = python(root, "Contract", &["tests.contract", name]);
+    if let Some(device) = &options.device {
+        command.args(["--device", device]);
+    }
+    let error = command.arg("--").args(&options.worker_flags).exec();
+    Err(error).context("cannot start the contract tests")
 }
 
 /// Does two things at once, the second on a thread of its own, and gives what both gave.
