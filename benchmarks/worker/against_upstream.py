@@ -187,7 +187,8 @@ async def measure(options: argparse.Namespace, logs: Path) -> int:
         "OMNI_JEV_ADMIN_BIND": "off",
         "OMNI_JEV_WORKER_PYTHON": sys.executable,
     }
-    ours: list[str | Path] = [options.binary.resolve(), "--", "--device", "cpu", *options.flags]
+    ours: list[str | Path] = [options.binary.resolve(), "--", "--device", "cpu"]
+    ours += ["--threads", "1", *options.flags]
     with ExitStack() as servers:
         started = {
             "upstream": servers.enter_context(running(upstream, logs / "upstream", {})),
@@ -197,7 +198,7 @@ async def measure(options: argparse.Namespace, logs: Path) -> int:
             await until_answering(process, ports[name], bodies[0], logs / name)
         wrong = await differing(ports, bodies)
         rounds: dict[int, list[dict[str, Round]]] = {}
-        for clients in (1, 8, 32):
+        for clients in options.clients:
             rounds[clients] = []
             for _ in range(options.rounds):
                 order = random.sample(list(ports), len(ports))
@@ -233,6 +234,7 @@ def main() -> int:
     """Reads the command line and measures; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/omni-jev")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each server in a round")
     parser.add_argument("flags", nargs="*", help="the worker's, after --")

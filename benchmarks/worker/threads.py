@@ -4,7 +4,8 @@
 
 A frontend with its worker for each number of threads, all up, get the same requests in turn, in
 short rounds of shuffled order, from 1, 8 and 32 clients. Prints medians over the rounds, and the
-ratio to one thread within a round.
+ratio to one thread within a round. ``--beside`` adds processes that do nothing but keep a core
+busy.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ async def measure(options: argparse.Namespace, logs: Path) -> None:
             log = logs / str(number)
             process = servers.enter_context(running(command, log, settings))
             await until_answering(process, port, bodies[0], log)
+        for number in range(options.beside):
+            busy: list[str | Path] = [sys.executable, "-c", "while True: pass"]
+            servers.enter_context(running(busy, logs / f"busy {number}", {}))
         print("| clients | threads | p50 ms | p99 ms | answers/s | answers/s, of one thread's |")
         print("| --- | --- | --- | --- | --- | --- |")
         for clients in CLIENTS:
@@ -77,6 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure how many threads serve best.")
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/omni-jev")
     parser.add_argument("--most", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--beside", type=int, default=0, help="busy processes on the same cores")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each in a round")
     parser.add_argument("flags", nargs="*", help="the worker's, after --")

@@ -8,14 +8,12 @@ import pytest
 from omni_jev_worker import processors
 
 
-def test_one_core_is_left_to_the_frontend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors, "physical_cores", lambda: 8)
-    assert processors.choose_threads(None) == 7
-
-
-def test_a_single_core_still_gets_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors, "physical_cores", lambda: 1)
-    assert processors.choose_threads(None) == 1
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 2), (3, 2), (8, 7)])
+def test_one_core_is_left_to_the_frontend_where_that_is_not_half_of_all(
+    monkeypatch: pytest.MonkeyPatch, cores: int, threads: int
+) -> None:
+    monkeypatch.setattr(processors, "physical_cores", lambda: cores)
+    assert processors.choose_threads(None) == threads
 
 
 def test_the_user_knows_better() -> None:

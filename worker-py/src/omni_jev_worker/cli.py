@@ -61,7 +61,7 @@ def _run(asked: Settings) -> int:
         phase="import",
         threads=threads,
         physical_cores=processors.physical_cores(),
-        chosen_by="--threads" if asked.threads is not None else "cores less one",
+        chosen_by="--threads" if asked.threads is not None else "physical cores",
     )
     return _serve(asked, checkpoint, Launch(asked, checkpoint, threads), threads)
 

@@ -1,8 +1,8 @@
 """Chooses how many threads torch gets on a CPU, before torch is imported.
 
-An inherited default (every logical core) is the wrong choice here twice over: two spinning OpenMP
-threads beside a busy frontend on two cores are several times slower than one, and a second thread
-on the same physical core adds nothing to a matrix product.
+An inherited default (every logical core) is the wrong choice: a second thread on the same physical
+core adds nothing to a matrix product, and threads that spin while they wait take the cores from the
+frontend and from each other.
 """
 
 import math
@@ -13,11 +13,15 @@ from pathlib import Path
 
 
 def choose_threads(asked: int | None) -> int:
-    """Give the number of torch threads: ``asked``, else all physical cores but one.
+    """Give the number of torch threads: ``asked``, else all physical cores but one, or both of two.
 
-    The core that is left belongs to the frontend, to HTTP and to tokenizing.
+    The core that is left belongs to the frontend, to HTTP and to tokenizing. Of two it would be
+    half of all, and they need much less (measured: benchmarks/worker/README.md, "Threads").
     """
-    return asked if asked is not None else max(1, physical_cores() - 1)
+    if asked is not None:
+        return asked
+    cores = physical_cores()
+    return max(min(2, cores), cores - 1)
 
 
 def prepare_environment(threads: int) -> None:
