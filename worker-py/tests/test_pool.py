@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -220,6 +221,25 @@ def test_one_that_dies_fails_its_requests_with_a_503_and_is_started_for_the_next
         assert (await refused(pool, "a", "die")).status == 503
         await until(lambda: "a" not in pool.state().models)
         assert (await by(pool, "a"))["pid"] != pid
+
+    with_pool(test)
+
+
+def test_whoever_asks_in_the_moment_of_its_end_gets_a_503_and_then_the_next_one() -> None:
+    async def test(pool: CheckpointPool, commands: Commands) -> None:
+        pid = (await by(pool, "a"))["pid"]
+        os.kill(pid, signal.SIGKILL)
+        statuses = set()
+        while True:
+            try:
+                answers = await by(pool, "a")
+            except Problem as problem:
+                statuses.add(problem.status)
+                await asyncio.sleep(0)
+            else:
+                if answers["pid"] != pid:
+                    break
+        assert statuses <= {503}
 
     with_pool(test)
 

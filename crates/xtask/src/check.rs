@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
-use crate::python;
+use crate::python::{self, Requirements};
 use crate::step;
 
 /// The folders with Python code of ours.

@@ -45,7 +45,7 @@ def error(message: str, **fields: Any) -> None:
 
 
 def relay(level: str, message: str, **fields: Any) -> None:
-    """Log what another process has logged, at its level."""
+    """Log at a level by its name, such as what another process has logged."""
     _LOGGER.log(_LEVELS.get(level, logging.INFO), message, extra={_FIELDS: fields})
 
 

@@ -38,6 +38,10 @@ _MOST_SILENT: Final = 3
 # One that ends sooner after it was ready would be started again and again.
 _STEADY_SECONDS: Final = 60.0
 
+# What asking a process raises that has ended, or ends meanwhile: the second is httpx2's for a
+# client that was closed already, the third that of an answer that was cut.
+_ENDED: Final = (httpx2.HTTPError, RuntimeError, ValueError)
+
 CommandOf = Callable[[str], Sequence[str]]
 """Gives the command that serves a checkpoint by its name, without its socket."""
 
@@ -140,7 +144,7 @@ class CheckpointPool:
                 try:
                     reasons.append(await place.child.recover_device())
                     await place.child.look()
-                except httpx2.HTTPError:
+                except _ENDED:
                     reasons.append("its process ended")
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -206,13 +210,13 @@ class CheckpointPool:
     def _failed(self, name: str, place: _Place, fault: Exception) -> None:
         place.failed_at = time.monotonic()
         place.ready.set_exception(_Unusable(name, fault))
-        self._say(f"checkpoint {name} cannot be used: {fault}")
+        self._say(f"checkpoint {name} cannot be used: {fault}", level="warning")
 
-    def _say(self, message: str, **fields: Any) -> None:
+    def _say(self, message: str, level: str = "info", **fields: Any) -> None:
         """Log the end of a preparation; who watches learns that no other is under way."""
         others = any(not place.ready.done() for place in self._places.values())
         ended = {"phase": "preparing" if others or not self.serving else "ready"}
-        log.info(message, **fields, **ended)
+        log.relay(level, message, **fields, **ended)
 
     async def _make_room(self) -> list[str]:
         """Evict what has not been used for longest, until one more fits; say what it was."""
@@ -296,7 +300,7 @@ class _Unusable(Exception):
 async def _answer(child: Child, body: bytes) -> dict[str, Any]:
     try:
         answer = await child.ask(body)
-    except (httpx2.HTTPError, ValueError):
+    except _ENDED:
         message = f"the process of checkpoint {child.name} ended; it is started again"
         raise problems.overloaded(message, 5) from None
     if answer.status == 200:
