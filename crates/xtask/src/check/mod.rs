@@ -1,13 +1,17 @@
 //! `cargo xtask test`: every check there is, in the order in which they are quick to fail.
 //!
-//! What needs only cargo and what needs only Python run side by side, the set-up of Python too: each leaves cores idle
-//! that the other can use.
+//! They run in two lanes, since each leaves cores idle that the other can use. One begins with what needs only cargo, the
+//! other with the set-up of Python; then both take what is left, in its order.
 
 // The summary is for the person at the terminal.
 #![allow(clippy::print_stderr)]
 
+mod backlog;
+mod list;
+
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::iter;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -18,21 +22,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
+use self::backlog::Backlog;
+use self::list::{
+    Check, build_binary, checks_in_python, python, rust_checks, with_interpreter,
+    without_supervision,
+};
 use crate::python::{self, Requirements};
 use crate::step;
-
-/// The folders with Python code of ours.
-const PYTHON_FOLDERS: [&str; 4] = ["worker-py", "recipe", "tests", "benchmarks"];
-
-/// The tests that mostly wait.
-const SUPERVISION_TESTS: [&str; 6] = [
-    "tests/test_service.py",
-    "tests/test_stopping.py",
-    "tests/test_supervision.py",
-    "tests/test_supervision_matrix.py",
-    "tests/test_supervision_of_the_real_worker.py",
-    "tests/test_worker_command.py",
-];
 
 /// What `cargo xtask test` takes.
 #[derive(Args)]
@@ -59,12 +55,6 @@ pub(crate) struct Options {
 enum Laya {
     /// The newest 0.4 release that the package index has.
     Latest,
-}
-
-/// One check: its name and the command that decides.
-struct Check {
-    name: &'static str,
-    command: Command,
 }
 
 /// Where a check's output goes.
@@ -101,21 +91,24 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
         python::set_up_for_checks(root)?;
     }
     let runner = Runner::new(options);
+    let backlog = Backlog::new(checks_in_python(root));
     let (mut outcomes, beside) = side_by_side(
-        || runner.run_all(rust_checks(root), Output::Live),
         || {
-            python::set_up_for_checks(root)?;
-            anyhow::Ok(runner.run_all(python_checks(root), Output::AtTheEnd))
+            let mut outcomes = runner.run_all(rust_checks(root), Output::Live);
+            backlog.binary_is_ready();
+            outcomes.extend(runner.run_all(iter::from_fn(|| backlog.next()), Output::Live));
+            outcomes
+        },
+        || {
+            let ready = python::set_up_for_checks(root);
+            match &ready {
+                Ok(()) => backlog.python_is_ready(),
+                Err(_) => backlog.give_up(),
+            }
+            ready.map(|()| runner.run_all(iter::from_fn(|| backlog.next()), Output::AtTheEnd))
         },
     );
     outcomes.extend(beside?);
-    let (supervision, rest) = checks_of_the_whole(root);
-    let (live, beside) = side_by_side(
-        || runner.run_all(vec![rest], Output::Live),
-        || runner.run_all(vec![supervision], Output::AtTheEnd),
-    );
-    outcomes.extend(live);
-    outcomes.extend(beside);
     Ok(summarize(&outcomes, start.elapsed()))
 }
 
@@ -187,7 +180,7 @@ impl Runner {
     }
 
     /// Runs checks one after the other.
-    fn run_all(&self, checks: Vec<Check>, output: Output) -> Vec<Outcome> {
+    fn run_all(&self, checks: impl IntoIterator<Item = Check>, output: Output) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         for Check { name, mut command } in checks {
             if self.fail_fast && self.failed.load(Ordering::Relaxed) {
@@ -222,115 +215,6 @@ fn run_quietly(name: &str, command: &mut Command) -> anyhow::Result<()> {
         .lock()
         .write_all(&[text.as_bytes(), &output].concat());
     result
-}
-
-fn cargo(root: &Path, name: &'static str, args: &[&str]) -> Check {
-    let mut command = python::cargo(root);
-    command.args(args);
-    Check { name, command }
-}
-
-fn build_binary(root: &Path) -> Check {
-    cargo(
-        root,
-        "Build the binary for the tests",
-        &["build", "--locked", "--package", "omni-jev"],
-    )
-}
-
-fn rust_checks(root: &Path) -> Vec<Check> {
-    let cargo = |name, args: &[&str]| cargo(root, name, args);
-    let mut checks = vec![
-        cargo("Rust format", &["fmt", "--all", "--check"]),
-        cargo(
-            "Rust lints",
-            &[
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--locked",
-                "--",
-                "-D",
-                "warnings",
-            ],
-        ),
-        cargo("Rust tests", &["test", "--workspace", "--locked"]),
-        build_binary(root),
-    ];
-    if step::answers(python::cargo(root).args(["deny", "--version"])) {
-        // Advisories come from a repository of their own, which a machine may not reach.
-        let parts = ["licenses", "bans", "sources"];
-        checks.push(cargo(
-            "Licences and sources",
-            &[&["deny", "--locked", "check"][..], &parts].concat(),
-        ));
-    } else {
-        step::say(
-            "Skipped: licences and sources (`cargo install cargo-deny --locked` brings the check)",
-        );
-    }
-    checks
-}
-
-fn python_checks(root: &Path) -> Vec<Check> {
-    let ruff_format = [&["ruff", "format", "--check"][..], &PYTHON_FOLDERS].concat();
-    let ruff_check = [&["ruff", "check"][..], &PYTHON_FOLDERS].concat();
-    vec![
-        python(root, "Python format", &ruff_format),
-        python(root, "Python lints", &ruff_check),
-        python(root, "Python types", &["mypy"]),
-        python(
-            root,
-            "Python types of the worker",
-            &[
-                "mypy",
-                "--config-file",
-                "worker-py/pyproject.toml",
-                "worker-py/src",
-                "worker-py/tests",
-            ],
-        ),
-        python(root, "Python unit tests", &["pytest", "worker-py/tests"]),
-        python(root, "Demo checkpoint", &["pytest", "recipe/demo"]),
-    ]
-}
-
-/// Those that start the binary and its worker, and so need both: what mostly waits, for ends and restarts, and the
-/// rest, which mostly calculates.
-fn checks_of_the_whole(root: &Path) -> (Check, Check) {
-    let others = without_supervision();
-    let others: Vec<&str> = others.iter().map(String::as_str).collect();
-    (
-        python(
-            root,
-            "Tests of supervision",
-            &[&["pytest"][..], &SUPERVISION_TESTS].concat(),
-        ),
-        python(
-            root,
-            "Tests across the process border",
-            &[&["pytest", "tests"][..], &others].concat(),
-        ),
-    )
-}
-
-/// What keeps pytest from the tests of supervision.
-fn without_supervision() -> [String; SUPERVISION_TESTS.len()] {
-    SUPERVISION_TESTS.map(|file| format!("--ignore={file}"))
-}
-
-fn python(root: &Path, name: &'static str, args: &[&str]) -> Check {
-    with_interpreter(root, &python::interpreter(root), name, args)
-}
-
-fn with_interpreter(root: &Path, interpreter: &Path, name: &'static str, args: &[&str]) -> Check {
-    let mut command = Command::new(interpreter);
-    command.current_dir(root).arg("-m").args(args);
-    // Two threads of arithmetic beside another busy process on two cores are many times slower than one.
-    command.env("OMP_NUM_THREADS", "1");
-    let binary = python::target_directory(root).join("debug/omni-jev");
-    command.env("OMNI_JEV_BINARY", binary);
-    Check { name, command }
 }
 
 fn summarize(outcomes: &[Outcome], total: Duration) -> ExitCode {

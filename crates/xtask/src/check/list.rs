@@ -1,0 +1,189 @@
+//! The checks: their names and commands.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::backlog::Need;
+use crate::python;
+use crate::step;
+
+/// The folders with Python code of ours.
+const PYTHON_FOLDERS: [&str; 4] = ["worker-py", "recipe", "tests", "benchmarks"];
+
+/// The tests that mostly wait.
+const SUPERVISION_TESTS: [&str; 6] = [
+    "tests/test_service.py",
+    "tests/test_stopping.py",
+    "tests/test_supervision.py",
+    "tests/test_supervision_matrix.py",
+    "tests/test_supervision_of_the_real_worker.py",
+    "tests/test_worker_command.py",
+];
+
+/// The tests across the processes that are about what clients send and get.
+const PROTOCOL_TESTS: [&str; 5] = [
+    "tests/test_conformance.py",
+    "tests/test_contract.py",
+    "tests/test_openapi.py",
+    "tests/test_other_checkpoints.py",
+    "tests/test_published_clients.py",
+];
+
+/// The tests of the worker that start it as a process of its own.
+const WORKER_PROCESS_TESTS: [&str; 5] = [
+    "worker-py/tests/test_hostile_traffic.py",
+    "worker-py/tests/test_openapi_page.py",
+    "worker-py/tests/test_other_checkpoints.py",
+    "worker-py/tests/test_pool.py",
+    "worker-py/tests/test_process.py",
+];
+
+/// One check: its name and the command that decides.
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    pub(super) command: Command,
+}
+
+fn cargo(root: &Path, name: &'static str, args: &[&str]) -> Check {
+    let mut command = python::cargo(root);
+    command.args(args);
+    Check { name, command }
+}
+
+pub(super) fn build_binary(root: &Path) -> Check {
+    cargo(
+        root,
+        "Build the binary for the tests",
+        &["build", "--locked", "--package", "omni-jev"],
+    )
+}
+
+pub(super) fn rust_checks(root: &Path) -> Vec<Check> {
+    let cargo = |name, args: &[&str]| cargo(root, name, args);
+    let mut checks = vec![
+        cargo("Rust format", &["fmt", "--all", "--check"]),
+        cargo(
+            "Rust lints",
+            &[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--locked",
+                "--",
+                "-D",
+                "warnings",
+            ],
+        ),
+        cargo("Rust tests", &["test", "--workspace", "--locked"]),
+        build_binary(root),
+    ];
+    if step::answers(python::cargo(root).args(["deny", "--version"])) {
+        // Advisories come from a repository of their own, which a machine may not reach.
+        let parts = ["licenses", "bans", "sources"];
+        checks.push(cargo(
+            "Licences and sources",
+            &[&["deny", "--locked", "check"][..], &parts].concat(),
+        ));
+    } else {
+        step::say(
+            "Skipped: licences and sources (`cargo install cargo-deny --locked` brings the check)",
+        );
+    }
+    checks
+}
+
+/// What is in Python, the quick ones first, then so that neither lane ends long before the other.
+pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
+    let ruff_format = [&["ruff", "format", "--check"][..], &PYTHON_FOLDERS].concat();
+    let ruff_check = [&["ruff", "check"][..], &PYTHON_FOLDERS].concat();
+    let processes = WORKER_PROCESS_TESTS.map(|file| format!("--ignore={file}"));
+    let without_processes: Vec<&str> = processes.iter().map(String::as_str).collect();
+    let others: Vec<String> = [&SUPERVISION_TESTS[..], &PROTOCOL_TESTS[..]]
+        .concat()
+        .iter()
+        .map(|file| format!("--ignore={file}"))
+        .collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    let python = |name, args: &[&str]| python(root, name, args);
+    vec![
+        (Need::Python, python("Python format", &ruff_format)),
+        (Need::Python, python("Python lints", &ruff_check)),
+        (Need::Python, python("Python types", &["mypy"])),
+        (
+            Need::Python,
+            python(
+                "Python types of the worker",
+                &[
+                    "mypy",
+                    "--config-file",
+                    "worker-py/pyproject.toml",
+                    "worker-py/src",
+                    "worker-py/tests",
+                ],
+            ),
+        ),
+        (
+            Need::Python,
+            python(
+                "Python unit tests",
+                &[&["pytest", "worker-py/tests"][..], &without_processes].concat(),
+            ),
+        ),
+        (
+            Need::Python,
+            python(
+                "Tests of the worker's process",
+                &[&["pytest"][..], &WORKER_PROCESS_TESTS].concat(),
+            ),
+        ),
+        (
+            Need::Binary,
+            python(
+                "Tests of supervision",
+                &[&["pytest"][..], &SUPERVISION_TESTS].concat(),
+            ),
+        ),
+        (
+            Need::Binary,
+            python(
+                "Tests across the process border",
+                &[&["pytest", "tests"][..], &others].concat(),
+            ),
+        ),
+        (
+            Need::Binary,
+            python(
+                "Tests of the protocol",
+                &[&["pytest"][..], &PROTOCOL_TESTS].concat(),
+            ),
+        ),
+        (
+            Need::Python,
+            python("Demo checkpoint", &["pytest", "recipe/demo"]),
+        ),
+    ]
+}
+
+/// What keeps pytest from the tests of supervision.
+pub(super) fn without_supervision() -> [String; SUPERVISION_TESTS.len()] {
+    SUPERVISION_TESTS.map(|file| format!("--ignore={file}"))
+}
+
+pub(super) fn python(root: &Path, name: &'static str, args: &[&str]) -> Check {
+    with_interpreter(root, &python::interpreter(root), name, args)
+}
+
+pub(super) fn with_interpreter(
+    root: &Path,
+    interpreter: &Path,
+    name: &'static str,
+    args: &[&str],
+) -> Check {
+    let mut command = Command::new(interpreter);
+    command.current_dir(root).arg("-m").args(args);
+    // Two threads of arithmetic beside another busy process on two cores are many times slower than one.
+    command.env("OMP_NUM_THREADS", "1");
+    let binary = python::target_directory(root).join("debug/omni-jev");
+    command.env("OMNI_JEV_BINARY", binary);
+    Check { name, command }
+}
