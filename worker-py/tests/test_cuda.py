@@ -95,6 +95,20 @@ def test_rows_that_do_not_fit_alone_are_answered_on_the_cpu_and_the_model_stays_
     assert on_cuda.engine.snapshot.fallback.count == 1
 
 
+def test_rows_of_unlike_lengths_together_have_the_answers_that_each_has_alone(
+    on_cuda: Started,
+) -> None:
+    words = STATE.split()
+    states = [" ".join(words[:length]) for length in (0, 3, 20, 61, 100, 180, 400)]
+    alone = [probability(on_cuda.ask(state)) for state in states]
+    jobs = [on_cuda.job(state) for state in states]
+    with on_cuda.held():
+        for job in jobs:
+            on_cuda.queue.put(job)
+    together = [probability(on_cuda.answers(job)) for job in jobs]
+    assert together == pytest.approx(alone, abs=0.01)
+
+
 def test_padding_to_buckets_changes_no_answer_and_keeps_the_memory(on_cuda: Started) -> None:
     # Laya's masks give numbers that are not finite for padded rows on some devices.
     assert on_cuda.engine.snapshot.length_buckets
