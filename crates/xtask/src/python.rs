@@ -212,8 +212,8 @@ fn install(root: &Path, uv: bool, requirements: Requirements) -> anyhow::Result<
         pip
     };
     pip.current_dir(root);
-    // Little of what the clients bring is ever imported.
-    if requirements == Requirements::Clients && !uv {
+    // Little of all this is ever imported, and what is gets compiled then.
+    if !uv {
         pip.arg("--no-compile");
     }
     step::run(pip.args(["--require-hashes", "-r", requirements.lock()]))?;

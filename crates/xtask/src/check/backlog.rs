@@ -6,10 +6,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// What a check needs before it can run, besides its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// The Python environments.
+    /// The Python environment.
     Python,
-    /// Those, and the binary.
+    /// That, and the binary.
     Binary,
+    /// Both, and the published clients.
+    Clients,
 }
 
 /// Checks in the order in which they are to begin.
@@ -22,6 +24,7 @@ struct State<T> {
     waiting: VecDeque<(Need, T)>,
     python: bool,
     binary: bool,
+    clients: bool,
 }
 
 impl<T> Backlog<T> {
@@ -31,12 +34,13 @@ impl<T> Backlog<T> {
                 waiting: checks.into_iter().collect(),
                 python: false,
                 binary: false,
+                clients: false,
             }),
             changed: Condvar::new(),
         }
     }
 
-    /// The Python environments are there.
+    /// The Python environment is there.
     pub(super) fn python_is_ready(&self) {
         self.change(|state| state.python = true);
     }
@@ -46,7 +50,17 @@ impl<T> Backlog<T> {
         self.change(|state| state.binary = true);
     }
 
-    /// What they need will not come: none of them is to run.
+    /// The published clients are there.
+    pub(super) fn clients_are_ready(&self) {
+        self.change(|state| state.clients = true);
+    }
+
+    /// The clients will not come: what needs them is not to run.
+    pub(super) fn give_up_clients(&self) {
+        self.change(|state| state.waiting.retain(|(need, _)| *need != Need::Clients));
+    }
+
+    /// What they all need will not come: none of them is to run.
     pub(super) fn give_up(&self) {
         self.change(|state| state.waiting.clear());
     }
@@ -61,6 +75,7 @@ impl<T> Backlog<T> {
             let ready = state.waiting.iter().position(|(need, _)| match need {
                 Need::Python => state.python,
                 Need::Binary => state.python && state.binary,
+                Need::Clients => state.python && state.binary && state.clients,
             });
             if let Some(at) = ready {
                 return state.waiting.remove(at).map(|(_, check)| check);
@@ -113,6 +128,16 @@ mod tests {
             backlog.python_is_ready();
             assert_eq!(lane.join().unwrap(), Some("unit"));
         });
+    }
+
+    #[test]
+    fn what_needs_clients_that_will_not_come_keeps_nobody() {
+        let backlog = Backlog::new([(Need::Clients, "clients"), (Need::Binary, "whole")]);
+        backlog.python_is_ready();
+        backlog.binary_is_ready();
+        assert_eq!(backlog.next(), Some("whole"));
+        backlog.give_up_clients();
+        assert_eq!(backlog.next(), None);
     }
 
     #[test]

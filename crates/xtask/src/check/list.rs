@@ -21,13 +21,15 @@ const SUPERVISION_TESTS: [&str; 6] = [
 ];
 
 /// The tests across the processes that are about what clients send and get.
-const PROTOCOL_TESTS: [&str; 5] = [
+const PROTOCOL_TESTS: [&str; 4] = [
     "tests/test_conformance.py",
     "tests/test_contract.py",
     "tests/test_openapi.py",
     "tests/test_other_checkpoints.py",
-    "tests/test_published_clients.py",
 ];
+
+/// The tests of published clients, which have an environment of their own.
+const CLIENT_TESTS: &str = "tests/test_published_clients.py";
 
 /// The tests of the worker that start it as a process of its own.
 const WORKER_PROCESS_TESTS: [&str; 5] = [
@@ -98,7 +100,7 @@ pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
     let ruff_check = [&["ruff", "check"][..], &PYTHON_FOLDERS].concat();
     let processes = WORKER_PROCESS_TESTS.map(|file| format!("--ignore={file}"));
     let without_processes: Vec<&str> = processes.iter().map(String::as_str).collect();
-    let others: Vec<String> = [&SUPERVISION_TESTS[..], &PROTOCOL_TESTS[..]]
+    let others: Vec<String> = [&SUPERVISION_TESTS[..], &PROTOCOL_TESTS[..], &[CLIENT_TESTS]]
         .concat()
         .iter()
         .map(|file| format!("--ignore={file}"))
@@ -156,6 +158,10 @@ pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
                 "Tests of the protocol",
                 &[&["pytest"][..], &PROTOCOL_TESTS].concat(),
             ),
+        ),
+        (
+            Need::Clients,
+            python("Tests of published clients", &["pytest", CLIENT_TESTS]),
         ),
         (
             Need::Python,

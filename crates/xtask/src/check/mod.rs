@@ -92,24 +92,43 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     }
     let runner = Runner::new(options);
     let backlog = Backlog::new(checks_in_python(root));
+    let rest = |output| runner.run_all(iter::from_fn(|| backlog.next()), output);
     let (mut outcomes, beside) = side_by_side(
         || {
             let mut outcomes = runner.run_all(rust_checks(root), Output::Live);
             backlog.binary_is_ready();
-            outcomes.extend(runner.run_all(iter::from_fn(|| backlog.next()), Output::Live));
+            outcomes.extend(rest(Output::Live));
             outcomes
         },
         || {
-            let ready = python::set_up_for_checks(root);
-            match &ready {
-                Ok(()) => backlog.python_is_ready(),
-                Err(_) => backlog.give_up(),
-            }
-            ready.map(|()| runner.run_all(iter::from_fn(|| backlog.next()), Output::AtTheEnd))
+            python::set_up(root, Requirements::Dev).inspect_err(|_| backlog.give_up())?;
+            backlog.python_is_ready();
+            let (mut outcomes, clients) =
+                side_by_side(|| rest(Output::AtTheEnd), || set_up_clients(root, &backlog));
+            outcomes.push(clients);
+            anyhow::Ok(outcomes)
         },
     );
     outcomes.extend(beside?);
     Ok(summarize(&outcomes, start.elapsed()))
+}
+
+/// Sets the published clients up, beside the checks that do without, and lets those run that wait for them.
+fn set_up_clients(root: &Path, backlog: &Backlog<Check>) -> Outcome {
+    let start = Instant::now();
+    let result = python::set_up(root, Requirements::Clients);
+    match &result {
+        Ok(()) => backlog.clients_are_ready(),
+        Err(error) => {
+            step::say_error(&format!("{error:#}"));
+            backlog.give_up_clients();
+        }
+    }
+    Outcome {
+        name: "Set-up of the published clients",
+        passed: result.is_ok(),
+        took: start.elapsed(),
+    }
 }
 
 /// Runs only what another laya can change.
