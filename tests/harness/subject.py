@@ -24,7 +24,8 @@ class Subject:
     @property
     def worker_flags(self) -> list[str]:
         device = [] if self.model == "demo" else ["--device", self.device, "--require-device"]
-        return ["--model", self.model, *device, *self.flags]
+        # Every state is for this one, whatever its language.
+        return ["--model", self.model, "--routing", "off", *device, *self.flags]
 
     @property
     def tolerance(self) -> float:
