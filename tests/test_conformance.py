@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,16 +49,34 @@ def results(server: OmniJev, folder: Path, *flags: str) -> tuple[int, dict[str, 
     return run.returncode, found
 
 
-@pytest.mark.parametrize("key", [None, KEY], ids=["without-a-key", "with-a-key"])
-def test_the_dialect_jev_meets_every_must_and_every_should(tmp_path: Path, key: str | None) -> None:
-    variables = {"LAYA_API_KEY": key} if key else {}
+@contextmanager
+def speaking_jev(**variables: str) -> Iterator[OmniJev]:
     flags = [*chosen().worker_flags, "--dialect", "jev"]
     with OmniJev(worker_flags=flags, variables=variables) as server:
         # Health needs no key.
         server.wait_until_ready()
-        code, found = results(server, tmp_path, *(["--key", key] if key else []))
+        yield server
+
+
+@pytest.fixture(scope="module")
+def jev() -> Iterator[OmniJev]:
+    """A server of the hosted dialect, for everyone."""
+    with speaking_jev() as server:
+        yield server
+
+
+def test_the_dialect_jev_meets_every_must_and_every_should(jev: OmniJev, tmp_path: Path) -> None:
+    code, found = results(jev, tmp_path)
     assert found["fail"] == set()
-    assert found["skip"] == NEVER_ASKED | (ONLY_WITHOUT_A_KEY if key else ONLY_WITH_A_KEY)
+    assert found["skip"] == NEVER_ASKED | ONLY_WITH_A_KEY
+    assert code == 0
+
+
+def test_the_dialect_jev_meets_every_must_and_every_should_with_a_key(tmp_path: Path) -> None:
+    with speaking_jev(LAYA_API_KEY=KEY) as server:
+        code, found = results(server, tmp_path, "--key", KEY)
+    assert found["fail"] == set()
+    assert found["skip"] == NEVER_ASKED | ONLY_WITHOUT_A_KEY
     assert code == 0
 
 
@@ -69,7 +89,9 @@ def test_the_dialect_laya_meets_every_must_and_differs_in_two_shoulds(
     assert code == 0
 
 
-def test_the_dialects_have_the_same_numbers_but_for_the_confidence(pair: OmniJev) -> None:
+def test_the_dialects_have_the_same_numbers_but_for_the_confidence(
+    pair: OmniJev, jev: OmniJev
+) -> None:
     body: dict[str, Any] = {
         "state": "I was charged twice.",
         "questions": {
@@ -78,9 +100,7 @@ def test_the_dialects_have_the_same_numbers_but_for_the_confidence(pair: OmniJev
             "mood": {"type": "score", "instructions": "Mood?", "criteria": ["calm", "angry"]},
         },
     }
-    with OmniJev(worker_flags=[*chosen().worker_flags, "--dialect", "jev"]) as server:
-        server.wait_until_ready()
-        jevs = server.decide(body).json()["answers"]
+    jevs = jev.decide(body).json()["answers"]
     layas = pair.decide(body).json()["answers"]
     assert jevs["refund"]["noul"] == pytest.approx(layas["refund"]["noul"], abs=1e-3)
     for name in ("team", "mood"):

@@ -76,8 +76,12 @@ pub(super) fn rust_checks(root: &Path) -> Vec<Check> {
                 "warnings",
             ],
         ),
+        // Exactly what the tests need, the binary among it: built apart, it would be built for another set of features.
+        cargo(
+            "Rust build",
+            &["build", "--workspace", "--all-targets", "--locked"],
+        ),
         cargo("Rust tests", &["test", "--workspace", "--locked"]),
-        build_binary(root),
     ];
     if step::answers(python::cargo(root).args(["deny", "--version"])) {
         // Advisories come from a repository of their own, which a machine may not reach.
