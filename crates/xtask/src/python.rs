@@ -212,8 +212,9 @@ fn install(root: &Path, uv: bool, requirements: Requirements) -> anyhow::Result<
         pip
     };
     pip.current_dir(root);
-    // Little of all this is ever imported, and what is gets compiled then.
-    if !uv {
+    // Little of what the clients bring is ever imported. What the worker imports is compiled here: where Python may not
+    // write what it compiles, each start would take twice as long.
+    if requirements == Requirements::Clients && !uv {
         pip.arg("--no-compile");
     }
     step::run(pip.args(["--require-hashes", "-r", requirements.lock()]))?;
