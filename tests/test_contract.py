@@ -1,7 +1,6 @@
 """The contract suite against a published checkpoint, or an honest word that it was not run."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,18 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.contract import FAILED, NOT_RUN, PASSED
-from tests.harness.omni_jev import DEMO_CHECKPOINT, ROOT
-
-COMMIT = "55cf4c4" + "0" * 33
+from tests.harness import hub_cache
+from tests.harness.omni_jev import ROOT
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     """A hub cache that has another checkpoint, the demo's, in the place of `english`."""
-    repository = tmp_path / "hub" / "models--convaiinnovations--laya"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(COMMIT)
-    shutil.copytree(DEMO_CHECKPOINT, repository / "snapshots" / COMMIT)
+    hub_cache.make(tmp_path / "hub")
     return tmp_path
 
 

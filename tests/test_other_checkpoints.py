@@ -1,6 +1,5 @@
 """Checkpoints beside the default, through the frontend: late ones, and ones that do not come."""
 
-import shutil
 import socket
 import threading
 import time
@@ -9,29 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import hub_cache
 from tests.harness.decisions import decision
-from tests.harness.omni_jev import DEMO_CHECKPOINT, START_SECONDS, OmniJev
+from tests.harness.omni_jev import START_SECONDS, OmniJev
 
-COMMIT = "55cf4c4" + "0" * 33
 MULTILINGUAL = {**decision(), "model": "multilingual"}
 
 
 @pytest.fixture
-def hub_cache(tmp_path: Path) -> Path:
+def cache(tmp_path: Path) -> Path:
     """A hub cache that holds the demo checkpoint under the name of the multilingual one."""
-    repository = tmp_path / "hub" / "models--convaiinnovations--laya"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(COMMIT)
-    shutil.copytree(DEMO_CHECKPOINT, repository / "snapshots" / COMMIT / "multilingual")
-    return tmp_path / "hub"
+    return hub_cache.make(tmp_path / "hub", "multilingual")
 
 
 def test_a_checkpoint_that_takes_longer_than_the_deadline_is_a_504_and_then_there(
-    hub_cache: Path,
+    cache: Path,
 ) -> None:
     # Importing torch alone takes longer.
     settings = {"BACKEND_TIMEOUT": "1s"}
-    with OmniJev(settings, variables={"HF_HUB_CACHE": str(hub_cache)}) as running:
+    with OmniJev(settings, variables={"HF_HUB_CACHE": str(cache)}) as running:
         running.wait_until_ready()
         worker = running.worker().pid
         assert running.decide(MULTILINGUAL).status == 504

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from omni_jev_worker.buckets import Buckets
+from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.queue import Job, Slice
 
 
@@ -69,12 +69,7 @@ class Batcher:
         ``waiting`` is not empty and each job has rows left.
         """
         oldest = waiting[0]
-        rows = [
-            _Row(job, row, self._buckets.length(job.lengths[row]))
-            for job in waiting
-            if job.checkpoint == oldest.checkpoint
-            for row in job.left
-        ]
+        rows = _rows(waiting, self._buckets)
         seed = rows[0]
         shortest = min(rows, key=lambda row: row.length)
         if shortest.length * _MUCH_LONGER <= seed.length and not self._around_oldest:
@@ -105,13 +100,7 @@ class PackedBatcher:
 
     def form(self, waiting: Sequence[Job]) -> list[Slice]:
         """Choose the rows of the next batch among jobs in the order of their arrival."""
-        checkpoint = waiting[0].checkpoint
-        rows = [
-            _Row(job, row, job.lengths[row])
-            for job in waiting
-            if job.checkpoint == checkpoint
-            for row in job.left
-        ]
+        rows = _rows(waiting, EXACT)
         oldest = rows[0]
         rows.sort(key=lambda row: row is not oldest and row.length * _MUCH_SHORTER > oldest.length)
         chosen: dict[int, list[_Row]] = {}
@@ -123,6 +112,16 @@ class PackedBatcher:
             count, tokens = count + 1, tokens + row.length
             chosen.setdefault(id(row.job), []).append(row)
         return _slices(chosen)
+
+
+def _rows(waiting: Sequence[Job], buckets: Buckets) -> "list[_Row]":
+    """Give the rows that may share a pass with the oldest, in the order of their arrival."""
+    return [
+        _Row(job, row, buckets.length(job.lengths[row]))
+        for job in waiting
+        if job.checkpoint == waiting[0].checkpoint
+        for row in job.left
+    ]
 
 
 def _slices(chosen: "dict[int, list[_Row]]") -> list[Slice]:

@@ -11,7 +11,7 @@ use crate::step;
 const PYTHON_FOLDERS: [&str; 4] = ["worker-py", "recipe", "tests", "benchmarks"];
 
 /// The tests that mostly wait.
-const SUPERVISION_TESTS: [&str; 6] = [
+pub(super) const SUPERVISION_TESTS: [&str; 6] = [
     "tests/test_service.py",
     "tests/test_stopping.py",
     "tests/test_supervision.py",
@@ -102,14 +102,7 @@ pub(super) fn rust_checks(root: &Path) -> Vec<Check> {
 pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
     let ruff_format = [&["ruff", "format", "--check"][..], &PYTHON_FOLDERS].concat();
     let ruff_check = [&["ruff", "check"][..], &PYTHON_FOLDERS].concat();
-    let processes = WORKER_PROCESS_TESTS.map(|file| format!("--ignore={file}"));
-    let without_processes: Vec<&str> = processes.iter().map(String::as_str).collect();
-    let others: Vec<String> = [&SUPERVISION_TESTS[..], &PROTOCOL_TESTS[..], &[CLIENT_TESTS]]
-        .concat()
-        .iter()
-        .map(|file| format!("--ignore={file}"))
-        .collect();
-    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    let apart = [&SUPERVISION_TESTS[..], &PROTOCOL_TESTS[..], &[CLIENT_TESTS]].concat();
     let python = |name, args: &[&str]| python(root, name, args);
     vec![
         (Need::Python, python("Python format", &ruff_format)),
@@ -130,9 +123,9 @@ pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
         ),
         (
             Need::Python,
-            python(
-                "Python unit tests",
-                &[&["pytest", "worker-py/tests"][..], &without_processes].concat(),
+            ignoring(
+                &WORKER_PROCESS_TESTS,
+                python("Python unit tests", &["pytest", "worker-py/tests"]),
             ),
         ),
         (
@@ -151,9 +144,9 @@ pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
         ),
         (
             Need::Binary,
-            python(
-                "Tests across the process border",
-                &[&["pytest", "tests"][..], &others].concat(),
+            ignoring(
+                &apart,
+                python("Tests across the process border", &["pytest", "tests"]),
             ),
         ),
         (
@@ -174,9 +167,11 @@ pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
     ]
 }
 
-/// What keeps pytest from the tests of supervision.
-pub(super) fn without_supervision() -> [String; SUPERVISION_TESTS.len()] {
-    SUPERVISION_TESTS.map(|file| format!("--ignore={file}"))
+/// Keeps a check that is pytest from some files.
+pub(super) fn ignoring(files: &[&str], mut check: Check) -> Check {
+    let arguments = files.iter().map(|file| format!("--ignore={file}"));
+    check.command.args(arguments);
+    check
 }
 
 pub(super) fn python(root: &Path, name: &'static str, args: &[&str]) -> Check {

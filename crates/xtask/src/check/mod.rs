@@ -24,8 +24,8 @@ use clap::{Args, ValueEnum};
 
 use self::backlog::Backlog;
 use self::list::{
-    Check, build_binary, checks_in_python, python, rust_checks, with_interpreter,
-    without_supervision,
+    Check, SUPERVISION_TESTS, build_binary, checks_in_python, ignoring, python, rust_checks,
+    with_interpreter,
 };
 use crate::python::{self, Requirements};
 use crate::step;
@@ -145,15 +145,14 @@ fn run_with_latest_laya(root: &Path, options: &Options) -> anyhow::Result<ExitCo
             "Python unit tests",
             &["pytest", "worker-py/tests"],
         ),
-        with_interpreter(
-            root,
-            &interpreter,
-            "Tests across the process border",
-            &[
-                &["pytest", "tests"][..],
-                &without_supervision().each_ref().map(String::as_str),
-            ]
-            .concat(),
+        ignoring(
+            &SUPERVISION_TESTS,
+            with_interpreter(
+                root,
+                &interpreter,
+                "Tests across the process border",
+                &["pytest", "tests"],
+            ),
         ),
     ];
     let outcomes = Runner::new(options).run_all(checks, Output::Live);
