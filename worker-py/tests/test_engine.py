@@ -15,6 +15,7 @@ from omni_jev_worker import memory
 from omni_jev_worker.app import App
 from omni_jev_worker.engine import InferenceFailed
 from omni_jev_worker.exits import Refusal
+from omni_jev_worker.laya_pass import LayaPass
 from omni_jev_worker.model import Model
 from omni_jev_worker.pool import CheckpointPool
 from omni_jev_worker.routing import Routing
@@ -128,7 +129,7 @@ def test_without_memory_on_a_device_the_answers_are_the_same_and_health_tells(
 ) -> None:
     with starting(tiny) as started:
         expected = started.ask(STATES[0], QUESTIONS)
-        model, run = started.model, started.model._pass
+        model, run = started.model, started.model._laya._pass
         device = "mps"
 
         def short_of_memory(arrays: Any, *, amp: bool) -> Any:
@@ -145,7 +146,7 @@ def test_without_memory_on_a_device_the_answers_are_the_same_and_health_tells(
 
         monkeypatch.setattr(Model, "device", property(lambda _: device))
         monkeypatch.setattr(Model, "device_bytes", 0)
-        monkeypatch.setattr(model, "_pass", short_of_memory)
+        monkeypatch.setattr(model._laya, "_pass", short_of_memory)
         monkeypatch.setattr(model, "move_to_cpu", move("cpu"))
         monkeypatch.setattr(model, "return_to_device", move("mps"))
         assert_close(started.ask(STATES[0], QUESTIONS), expected)
@@ -160,12 +161,12 @@ def test_without_memory_on_a_device_the_answers_are_the_same_and_health_tells(
 def test_a_device_without_memory_for_the_warm_up_is_told_or_refused_if_required(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, *, required: bool
 ) -> None:
-    device, run = "mps", Model._pass
+    device, run = "mps", LayaPass._pass
 
-    def short_of_memory(model: Model, arrays: Any, *, amp: bool) -> Any:
+    def short_of_memory(laya: LayaPass, arrays: Any, *, amp: bool) -> Any:
         if device == "mps":
             raise RuntimeError("MPS backend out of memory")
-        return run(model, arrays, amp=amp)
+        return run(laya, arrays, amp=amp)
 
     def move_to_cpu(_: Model) -> None:
         nonlocal device
@@ -177,7 +178,7 @@ def test_a_device_without_memory_for_the_warm_up_is_told_or_refused_if_required(
     monkeypatch.setattr("omni_jev_worker.model.available", lambda _: True)
     monkeypatch.setattr(Model, "device", property(lambda _: device))
     monkeypatch.setattr(Model, "device_bytes", 0)
-    monkeypatch.setattr(Model, "_pass", short_of_memory)
+    monkeypatch.setattr(LayaPass, "_pass", short_of_memory)
     monkeypatch.setattr(Model, "move_to_cpu", move_to_cpu)
     monkeypatch.setattr(Model, "return_to_device", no_way_back)
     if required:

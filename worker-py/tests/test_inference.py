@@ -31,6 +31,8 @@ class FakeRows:
 class FakeModel:
     """A model on a device with room for a number of rows, which fails as it is told."""
 
+    runs_compiled = False
+
     def __init__(self, room: int = 1000) -> None:
         self.device = "mps"
         self.room = room

@@ -31,7 +31,8 @@ class FakeDeviceModel:
         self.window = 128
         self.device_bytes = 0
         self.lengths_seen = 0
-        self.is_packed = False
+        self.is_packed = self.is_tuned = self.runs_compiled = self.takes_any_lengths = False
+        self.compiled_graphs = self.recorded_graphs = 0
         self._fault = fault
 
     def return_to_device(self) -> None:

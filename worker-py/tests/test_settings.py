@@ -1,9 +1,12 @@
 """Flags and variables: one line that names what is wrong, and the exit code that says whose."""
 
+import sys
+
 import pytest
 
-from omni_jev_worker import settings
+from omni_jev_worker import caches, settings
 from omni_jev_worker.exits import BAD_CONFIGURATION, BAD_FLAGS, Refusal
+from omni_jev_worker.tuning import PLAIN, Tuning
 
 
 def parse(*flags: str, **variables: str) -> settings.Settings:
@@ -74,6 +77,11 @@ def test_without_flags_it_serves_the_demo_on_loopback() -> None:
         (["--require-device", "--device", "auto"], "--require-device"),
         (["--compile", "--device", "cpu"], "--compile"),
         (["--weights", "fp16", "--device", "cpu"], "--weights fp16"),
+        (["--weights", "bf16", "--device", "cuda"], "--weights bf16"),
+        (["--weights", "bf16", "--compile"], "--weights bf16"),
+        (["--require-compile"], "--require-compile"),
+        (["--require-parity"], "--require-parity"),
+        (["--compile-cache", ""], "--compile-cache"),
         (["--revision", "55cf4c4"], "--revision"),
         (["--model", "/folder", "--revision", "55cf4c4"], "--revision"),
     ],
@@ -99,11 +107,40 @@ def test_the_dialect_is_upstreams_and_nothing_is_refused_for_its_length_unless_a
     assert (asked.dialect, asked.reject_truncated, asked.alias) == ("jev", True, "english")
 
 
-@pytest.mark.parametrize("flags", [["--compile"], ["--weights", "fp16"]])
-def test_an_option_that_is_not_built_is_refused_by_its_name(flags: list[str]) -> None:
-    refused = refusal(*flags)
-    assert " ".join(flags) in str(refused)
+def test_a_model_runs_as_laya_runs_it_unless_asked_otherwise() -> None:
+    asked = parse()
+    assert asked.tuning == PLAIN
+    assert not asked.require_compile
+    assert not asked.require_parity
+    asked = parse("--compile", "--weights", "fp16", "--require-compile", "--require-parity")
+    assert asked.tuning == Tuning("fp16", compiled=True)
+    assert asked.require_compile
+    assert asked.require_parity
+
+
+def test_bf16_is_refused_with_the_reason_on_a_processor_that_does_not_compute_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("omni_jev_worker.processors.has_native_bf16", lambda: False)
+    refused = refusal("--weights", "bf16")
+    assert "does not compute in bf16" in str(refused)
     assert refused.code == BAD_CONFIGURATION
+    monkeypatch.setattr("omni_jev_worker.processors.has_native_bf16", lambda: True)
+    assert parse("--weights", "bf16").tuning == Tuning("bf16")
+
+
+def test_what_the_compiler_makes_is_kept_in_the_users_cache_folder_unless_a_folder_is_named() -> (
+    None
+):
+    assert parse("--compile-cache", "/mine", HOME="/h").compile_cache == "/mine"
+    assert parse(HOME="/h").compile_cache == caches.compile_folder({"HOME": "/h"}, sys.platform)
+    for variables, platform, folder in (
+        ({"HOME": "/h"}, "linux", "/h/.cache/omni-jev/compile"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "/c"}, "linux", "/c/omni-jev/compile"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "c"}, "linux", "/h/.cache/omni-jev/compile"),
+        ({"HOME": "/Users/ann"}, "darwin", "/Users/ann/Library/Caches/omni-jev/compile"),
+    ):
+        assert caches.compile_folder(variables, platform) == folder
 
 
 def test_a_required_device_that_the_system_cannot_have_is_refused_at_once(

@@ -43,7 +43,8 @@ DEMO_NOTE: Final = (
     "not Laya's quality (--model english is Laya)"
 )
 
-_WEIGHTS: Final = "model.safetensors"
+WEIGHTS: Final = "model.safetensors"
+"""The file of a checkpoint's weights."""
 _REQUIRED_WEIGHTS: Final = ("encoder.", "type_emb.", "scorer.", "act_head.")
 
 # Whole numbers of rl_agent_config.json: least, most, and whether laya has no default for it. A
@@ -144,8 +145,8 @@ def check_files(folder: Path) -> date:
     _json_object(folder, "tokenizer/tokenizer_config.json")
     _check_tokenizer(folder)
     _check_weights(folder)
-    with _reading(folder, _WEIGHTS):
-        changed = (folder / _WEIGHTS).stat().st_mtime
+    with _reading(folder, WEIGHTS):
+        changed = (folder / WEIGHTS).stat().st_mtime
         return datetime.fromtimestamp(changed, UTC).date()
 
 
@@ -223,13 +224,13 @@ def _check_tokenizer(folder: Path) -> None:
 
 def _check_weights(folder: Path) -> None:
     try:
-        with _reading(folder, _WEIGHTS):
-            names = weights.tensor_names(folder / _WEIGHTS)
+        with _reading(folder, WEIGHTS):
+            names = weights.tensor_names(folder / WEIGHTS)
     except weights.Damaged as damage:
-        raise _fault(folder, _WEIGHTS, str(damage)) from None
+        raise _fault(folder, WEIGHTS, str(damage)) from None
     for prefix in _REQUIRED_WEIGHTS:
         if not any(name.startswith(prefix) for name in names):
-            raise _fault(folder, _WEIGHTS, f"holds no `{prefix}*` weights: it is no Laya model")
+            raise _fault(folder, WEIGHTS, f"holds no `{prefix}*` weights: it is no Laya model")
 
 
 def _fault(folder: Path, name: str, what: str) -> Refusal:

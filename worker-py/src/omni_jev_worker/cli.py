@@ -6,12 +6,14 @@ seconds; everything that serves is loaded and warm before a socket listens.
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from omni_jev_worker import (
     __version__,
+    caches,
     checkpoints,
     faults,
     hub,
@@ -53,9 +55,11 @@ def _run(asked: Settings) -> int:
         log.info(DEMO_NOTE)
     sockets.check_address(asked.host, asked.port, asked.uds)
     _warn_of_open_address(asked)
-    versions.check()
+    installed = versions.check()
     threads = processors.choose_threads(asked.threads)
     processors.prepare_environment(threads)
+    if asked.tuning.compiled:
+        caches.use_for_compiler(asked.compile_cache)
     log.info(
         f"torch gets {threads} thread(s) on the CPU",
         phase="import",
@@ -63,17 +67,25 @@ def _run(asked: Settings) -> int:
         physical_cores=processors.physical_cores(),
         chosen_by="--threads" if asked.threads is not None else "physical cores",
     )
-    return _serve(asked, checkpoint, Launch(asked, checkpoint, threads), threads)
+    return _serve(asked, checkpoint, Launch(asked, checkpoint, threads), threads, installed)
 
 
-def _serve(asked: Settings, checkpoint: Checkpoint, launch: Launch, threads: int) -> int:
+def _serve(
+    asked: Settings,
+    checkpoint: Checkpoint,
+    launch: Launch,
+    threads: int,
+    installed: Mapping[str, str],
+) -> int:
     from omni_jev_worker.app import App
     from omni_jev_worker.engine import Engine
     from omni_jev_worker.envelope import Envelope
+    from omni_jev_worker.known_answers import KnownAnswers
     from omni_jev_worker.pool import CannotPreload, CheckpointPool
     from omni_jev_worker.queue import RowQueue
     from omni_jev_worker.routing import Routing
     from omni_jev_worker.server import Server
+    from omni_jev_worker.tuner import Tuner
 
     queue = RowQueue(asked.max_queue)
     engine = Engine(
@@ -86,6 +98,12 @@ def _serve(asked: Settings, checkpoint: Checkpoint, launch: Launch, threads: int
         release_memory=asked.release_memory,
         keep_warm=asked.keep_warm,
         forward=asked.forward,
+        tuner=Tuner(
+            asked.tuning,
+            require_compile=asked.require_compile,
+            require_parity=asked.require_parity,
+            known=KnownAnswers(Path(asked.compile_cache) / "parity", checkpoint.folder, installed),
+        ),
     )
     fault = engine.start().exception()
     if fault is not None:

@@ -8,7 +8,9 @@ import gc
 import os
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from omni_jev_worker import buckets, log, memory, warmup
@@ -24,10 +26,13 @@ from omni_jev_worker.exits import (
 )
 from omni_jev_worker.fallback import Fallback
 from omni_jev_worker.faults import is_the_machines, unusable
-from omni_jev_worker.health import MemoryState, ModelState, Snapshot
+from omni_jev_worker.health import CompiledState, MemoryState, ModelState, Snapshot
 from omni_jev_worker.inference import Inference
-from omni_jev_worker.queue import Errand, Former, Idle, RowQueue, Slice
+from omni_jev_worker.pipeline import Pipeline
+from omni_jev_worker.queue import Errand, Former, RowQueue, Slice
 from omni_jev_worker.scores import NotFinite, join
+from omni_jev_worker.tuner import Tuner, TuningState
+from omni_jev_worker.tuning import PLAIN
 
 if TYPE_CHECKING:
     # For the types alone: this module is imported before torch may be.
@@ -58,12 +63,13 @@ class Engine:
         release_memory: int | None = None,
         keep_warm: float | None = None,
         forward: str = AUTO,
+        tuner: Tuner | None = None,
     ) -> None:
         """Take what to load and how to run it.
 
         ``release_memory`` is the footprint in bytes past which cached memory is released,
         ``keep_warm`` the idle seconds after which a tiny batch runs; none of either does neither.
-        ``forward`` is `AUTO` or `LAYA`.
+        ``forward`` is `AUTO` or `LAYA`; ``tuner`` knows in which precision, and whether compiled.
         """
         self._checkpoint = checkpoint
         self._queue = queue
@@ -76,6 +82,8 @@ class Engine:
         self._keep_warm = keep_warm
         self._kept_warm = 0
         self._forward = forward
+        self._tuner = tuner if tuner is not None else Tuner(PLAIN)
+        self._tuning = TuningState()
         self._model: Model | None = None
         self._buckets = EXACT
         self._batcher: Former = Batcher(bounds_for("cpu"), EXACT)
@@ -139,14 +147,15 @@ class Engine:
             self._ready.set_exception(fault)
             return
         self._ready.set_result(None)
+        pipeline = Pipeline(
+            self._queue, self._start, self._give_out, works_alone=lambda: self.model.is_tuned
+        )
         try:
-            while (found := self._queue.take(self._batcher, self._keep_warm)) is not None:
+            while (found := pipeline.next(lambda: self._batcher, self._keep_warm)) is not None:
                 if isinstance(found, Errand):
                     found.result.set_result(found.work())
-                elif isinstance(found, Idle):
-                    self._stay_warm()
                 else:
-                    self._answer(found)
+                    self._stay_warm()
         except BaseException as fault:
             # Without this thread nothing is ever answered again: a new process is the cure.
             log.error(f"the engine's thread ended: {log.where(fault)}")
@@ -185,8 +194,11 @@ class Engine:
             device=loaded.device,
         )
         self._check_device(loaded.device)
-        self._choose_buckets(loaded)
-        self._choose_forward(loaded)
+        self._home = loaded.device
+        self._tuning = self._tuner.apply(loaded)
+        if self._tuning.given.is_plain:
+            self._choose_buckets(loaded)
+            self._choose_forward(loaded)
         self._warm_up(loaded)
         self._model = loaded
         self._fit_batches_to(loaded.device)
@@ -220,7 +232,6 @@ class Engine:
 
         Some GPU kernels give numbers that are not finite for a padded row.
         """
-        self._home = loaded.device
         chosen = buckets.choose(self._length_buckets, loaded.device, loaded.window)
         if chosen != EXACT and (reason := _against_padding(loaded, chosen)) is not None:
             log.warning(f"inputs are not padded on {loaded.device}: {reason}", phase="parity")
@@ -267,16 +278,29 @@ class Engine:
             self._check_device(loaded.device)
         self._inference = inference
 
-    def _answer(self, batch: list[Slice]) -> None:
-        """Run a batch, and complete the requests that have all their scores now."""
+    def _start(self, batch: list[Slice]) -> "Callable[[], Any]":
+        """Start a batch on a device that works by itself; elsewhere it runs when waited for."""
         if self._inference is None:
             raise RuntimeError("the engine has not loaded a model yet")
-        rows = sum(len(piece.rows) for piece in batch)
         started = time.monotonic()
         parts = [piece.job.encoded.part(piece.rows) for piece in batch]
-        for piece, scores in zip(batch, self._inference.run(parts), strict=True):
+        if self.model.is_tuned:
+            wait = self._inference.start(parts)
+        else:
+            wait = partial(self._inference.run, parts)
+
+        def wait_and_count() -> Any:
+            results = wait()
+            rows = sum(len(piece.rows) for piece in batch)
+            self._queue.ran(rows, time.monotonic() - started)
+            return results
+
+        return wait_and_count
+
+    def _give_out(self, batch: list[Slice], results: "Sequence[Any]") -> None:
+        """Complete the requests that have all their scores now."""
+        for piece, scores in zip(batch, results, strict=True):
             self._complete(piece, scores)
-        self._queue.ran(rows, time.monotonic() - started)
         self._tidy_up()
 
     def _complete(self, piece: Slice, scores: Any) -> None:
@@ -299,8 +323,8 @@ class Engine:
         self._batches_suit = device
         # Away from its device the model is on the CPU, where padding costs and brings nothing.
         suiting = self._buckets if device == self._home else EXACT
-        if self.model.is_packed and suiting == EXACT:
-            self._batcher = PackedBatcher(PACKED)
+        if self.model.takes_any_lengths and suiting == EXACT:
+            self._batcher = PackedBatcher(PACKED if device == "cpu" else bounds_for(device))
         else:
             self._batcher = Batcher(bounds_for(device), suiting)
         if self._inference is not None:
@@ -340,7 +364,7 @@ class Engine:
             autocast_dtype=model.autocast_dtype,
             mps_amp_min_rows=model.mps_amp_min_rows,
             window=model.window,
-            forward="packed" if model.is_packed and self._buckets == EXACT else LAYA,
+            forward=self._forward_name(model),
             warmup_ms=self._warmup_ms,
         )
         self._snapshot = Snapshot(
@@ -355,7 +379,18 @@ class Engine:
             ),
             fallback=self._fallback.state,
             kept_warm=self._kept_warm,
+            tuning=self._tuning,
+            compiled=CompiledState(
+                active=model.runs_compiled,
+                graphs=model.compiled_graphs,
+                recorded=model.recorded_graphs,
+            ),
         )
+
+    def _forward_name(self, model: "Model") -> str:
+        if model.is_tuned:
+            return "network"
+        return "packed" if model.is_packed and self._buckets == EXACT else LAYA
 
 
 def _against_padding(loaded: "Model", chosen: Buckets) -> str | None:

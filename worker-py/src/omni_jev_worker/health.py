@@ -14,6 +14,7 @@ from omni_jev_worker import __version__, memory
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE
 from omni_jev_worker.fallback import FallbackState
 from omni_jev_worker.queue import QueueState
+from omni_jev_worker.tuner import TuningState
 
 _STARTED: Final = time.monotonic()
 
@@ -69,6 +70,18 @@ class MemoryState:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledState:
+    """What is compiled, as the engine last saw it."""
+
+    active: bool = False
+    """Whether compiled code runs."""
+    graphs: int = 0
+    """Pieces of code that the compiler has made."""
+    recorded: int = 0
+    """Shapes whose work the device has recorded."""
+
+
+@dataclass(frozen=True, slots=True)
 class Others:
     """The checkpoints beside the default."""
 
@@ -92,6 +105,34 @@ class Snapshot:
     fallback: FallbackState = field(default_factory=FallbackState)
     kept_warm: int = 0
     """How often a tiny batch ran because of ``--keep-warm``."""
+    tuning: TuningState = field(default_factory=TuningState)
+    compiled: CompiledState = field(default_factory=CompiledState)
+
+    def compile_json(self) -> dict[str, Any]:
+        """Give what `/health` says of the compiler."""
+        at_ready = self.tuning.graphs
+        return {
+            "enabled": self.tuning.asked.compiled,
+            "active": self.compiled.active,
+            "graphs_at_ready": at_ready,
+            "graphs_now": self.compiled.graphs,
+            "recompiled_after_ready": self.compiled.graphs > at_ready,
+            "recorded_shapes": self.compiled.recorded,
+        }
+
+    def tuning_json(self) -> dict[str, Any]:
+        """Give what `/health` says of precision and compiler together."""
+        return {
+            "asked": str(self.tuning.asked),
+            "given": str(self.tuning.given),
+            "reasons": list(self.tuning.reasons),
+        }
+
+    @property
+    def is_less(self) -> bool:
+        """Whether it does not run as it was asked to, device apart."""
+        lost = self.tuning.given.compiled and not self.compiled.active
+        return self.tuning.is_less or lost
 
 
 def report(
@@ -101,7 +142,9 @@ def report(
     default = snapshot.model
     models = {default.name: default.to_json(), **others.models}
     mismatch = any(model.get("device_mismatch", False) for model in models.values())
-    status = "draining" if draining else "degraded" if mismatch else "ready"
+    less = mismatch or snapshot.is_less
+    status = "draining" if draining else "degraded" if less else "ready"
+    parity = snapshot.tuning.parity
     return {
         "status": status,
         "ready": not draining,
@@ -115,13 +158,9 @@ def report(
         "loaded": list(models),
         "preparing": list(others.preparing),
         "models": models,
-        "compile": {
-            "enabled": False,
-            "active": False,
-            "graphs_at_ready": 0,
-            "graphs_now": 0,
-            "recompiled_after_ready": False,
-        },
+        "compile": snapshot.compile_json(),
+        "tuning": snapshot.tuning_json(),
+        "parity": parity.to_json() if parity is not None else None,
         "queue": {
             "depth": queue.depth,
             "capacity": queue.capacity,

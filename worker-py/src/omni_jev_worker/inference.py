@@ -6,15 +6,15 @@
   not fit alone either is answered on the CPU, and the model goes back to its device.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from omni_jev_worker import log
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.fallback import Fallback
 from omni_jev_worker.faults import one_line
 from omni_jev_worker.memory import OutOfMemory
-from omni_jev_worker.scores import Scores, join
+from omni_jev_worker.scores import NotFinite, Scores, join
 
 if TYPE_CHECKING:
     # For the types alone: this module is imported before torch may be.
@@ -36,11 +36,35 @@ class Inference:
         The reason is in the log.
         """
         self._go_home_if_due()
+        return self._settle(batch, lambda: self._model.infer(batch, self.buckets))
+
+    def start(self, batch: "Sequence[Encoded]") -> "Callable[[], list[Scores | Exception]]":
+        """Start to run rows on a device that works by itself; what this gives waits for them.
+
+        Meanwhile more can be started. What fails is run again by the one that waits.
+        """
+        self._go_home_if_due()
         try:
-            results: list[Scores | Exception] = list(self._model.infer(batch, self.buckets))
+            wait = self._model.start(batch, self.buckets).results
+        except Exception as fault:
+            failed = fault
+
+            def wait() -> NoReturn:
+                raise failed
+
+        return lambda: self._settle(batch, wait)
+
+    def _settle(
+        self, batch: "Sequence[Encoded]", wait: "Callable[[], list[Scores | NotFinite]]"
+    ) -> list[Scores | Exception]:
+        """Give the results of a batch, and run again what failed."""
+        try:
+            results: list[Scores | Exception] = list(wait())
         except OutOfMemory as fault:
             return self._run_in_parts(batch, str(fault))
         except Exception as fault:
+            if self._stop_compiling(fault):
+                return self._settle(batch, lambda: self._model.infer(batch, self.buckets))
             results = [fault] * len(batch)
         if not any(isinstance(result, Exception) for result in results):
             return results
@@ -71,6 +95,14 @@ class Inference:
                 fault = result
         log.error(f"a forward pass failed: {_reason(fault)}", rows=len(encoded.items))
         return fault
+
+    def _stop_compiling(self, fault: Exception) -> bool:
+        """Run uncompiled from now on, if it was compiled code that failed."""
+        if not self._model.runs_compiled:
+            return False
+        log.warning(f"compiled code failed, the model runs uncompiled: {_reason(fault)}")
+        self._model.stop_compiling()
+        return True
 
     def _run_in_parts(self, batch: "Sequence[Encoded]", reason: str) -> list[Scores | Exception]:
         rows = [encoded.part([row]) for encoded in batch for row in range(len(encoded.items))]

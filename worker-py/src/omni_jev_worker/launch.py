@@ -63,6 +63,8 @@ class Launch:
             "--length-buckets": _lengths(asked.length_buckets),
             "--release-memory": asked.release_memory,
             "--keep-warm": asked.keep_warm,
+            "--weights": asked.tuning.weights,
+            "--compile-cache": asked.compile_cache,
             "--forward": asked.forward,
             "--dialect": asked.dialect,
             "--drain-timeout": asked.drain_timeout,
@@ -73,6 +75,9 @@ class Launch:
         }
         switches = {
             "--require-device": asked.require_device,
+            "--compile": asked.tuning.compiled,
+            "--require-compile": asked.require_compile,
+            "--require-parity": asked.require_parity,
             "--reject-truncated": asked.reject_truncated,
         }
         words = [f"{flag}={value}" for flag, value in flags.items() if value is not None]

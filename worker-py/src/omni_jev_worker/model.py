@@ -6,25 +6,31 @@ does not wait for the device and rows of several requests can share a forward pa
 laya's inner functions, which is why laya is pinned.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import numpy as np
 import torch
-from laya.agent import Agent, _amp_context
-from laya.common import QTYPES, render_options, serialize_state
+from laya.agent import Agent
+from laya.common import QTYPES, render_options, serialize_state, temp_bucket
 from laya.router import Router
+from numpy.typing import NDArray
 
-from omni_jev_worker import packed
+from omni_jev_worker import accelerator, packed
 from omni_jev_worker.buckets import EXACT, Buckets
-from omni_jev_worker.checkpoints import Checkpoint
-from omni_jev_worker.collate import Item, collate
+from omni_jev_worker.checkpoints import WEIGHTS, Checkpoint
 from omni_jev_worker.exits import bad_configuration
-from omni_jev_worker.memory import MemoryWatch, give_back_to_system, out_of_memory
+from omni_jev_worker.laya_pass import LayaPass
+from omni_jev_worker.memory import MemoryWatch
+from omni_jev_worker.network.layouts import UnpaddedLayout
 from omni_jev_worker.packed import PackedForward
+from omni_jev_worker.placement import Placement
 from omni_jev_worker.rows import Lost, RowBuilder, Specials, Text
 from omni_jev_worker.scores import NotFinite, Scores, differ
+from omni_jev_worker.tuned import Tuned
+from omni_jev_worker.tuning import Tuning
 
 _DEVICE_ORDER: Final = ("cuda", "mps", "cpu")
 
@@ -87,13 +93,7 @@ class Encoded:
         return replace(self, items=[self.items[row] for row in rows])
 
 
-def available(device: str) -> bool:
-    """Say whether torch can use a device on this machine."""
-    if device == "cuda":
-        return torch.cuda.is_available()
-    if device == "mps":
-        return torch.backends.mps.is_available()
-    return device == "cpu"
+available = accelerator.is_available
 
 
 def choose_device(asked: str) -> str:
@@ -128,8 +128,10 @@ class Model:
         self._agent = Agent(str(checkpoint.folder), device=device)
         _check_tokenizer(self._agent, checkpoint.name)
         agent = self._agent
-        self._home = (agent.device, agent.dtype, agent.amp_enabled)
+        self._placement = Placement(agent, checkpoint.folder / WEIGHTS)
+        self._laya = LayaPass(agent)
         self._packed: PackedForward | None = None
+        self._tuned: Tuned | None = None
         self._lengths_seen: set[int] = set()
         self._rows = _row_builder(agent)
 
@@ -146,38 +148,88 @@ class Model:
     @property
     def device_bytes(self) -> int:
         """What torch holds of the device's memory, cached or used; 0 on the CPU."""
-        if self.device == "cuda":
-            return int(torch.cuda.memory_reserved())
-        if self.device == "mps":
-            return int(torch.mps.driver_allocated_memory())
-        return 0
+        return self._placement.held_bytes
 
     def release_memory(self) -> None:
         """Give back what torch and the C library cache: on the device, and on the CPU."""
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        elif torch.backends.mps.is_available():
-            torch.mps.empty_cache()
-        give_back_to_system()
+        self._placement.release_memory()
 
     def move_to_cpu(self) -> None:
         """Go to the CPU, in full precision, as laya does when the device has no memory."""
-        agent = self._agent
-        agent.model.to("cpu")
-        agent.device, agent.dtype, agent.amp_enabled = torch.device("cpu"), torch.float32, False
-        self.release_memory()
+        if self._tuned is not None:
+            self._tuned.leave()
+        self._placement.leave()
 
     def return_to_device(self) -> None:
         """Go back to where the model was loaded, on the engine's thread; raise why it cannot."""
-        agent = self._agent
-        device, dtype, amp_enabled = self._home
-        try:
-            agent.model.to(device)
-        except RuntimeError:
-            # Some of it may have moved.
-            agent.model.to(agent.device)
-            raise
-        agent.device, agent.dtype, agent.amp_enabled = device, dtype, amp_enabled
+        if self._tuned is not None:
+            self._tuned.go_home()
+        else:
+            self._placement.go_home()
+
+    def tune(self, tuning: Tuning) -> None:
+        """Run from now on as the network does, in some precision, compiled or not.
+
+        Whatever compiles or is recorded does so at first use, or in `prepare`. Raises `CannotTune`,
+        and what torch raises.
+        """
+        self._placement.restore()
+        self._tuned = None
+        tuned = Tuned(self._agent, self._placement, self.window, tuning)
+        tuned.go_home()
+        self._tuned = tuned
+
+    def untune(self) -> None:
+        """Run as laya does again."""
+        self._tuned = None
+        self._placement.restore()
+        self._placement.go_home(torch.float32)
+
+    def prepare(self, rows: Sequence[Encoded]) -> None:
+        """Run what is compiled at a first call, and record what is recorded."""
+        device_pass = self._tuned.device_pass if self._tuned is not None else None
+        for encoded in rows:
+            self.infer([encoded])
+        self.infer(rows)
+        if device_pass is not None:
+            for shape in device_pass.layout.usual():
+                device_pass.prepare(shape)
+        # Running shapes to record them took memory that only one of them needs from now on.
+        self.release_memory()
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether rows run through the network on this device, and not on the CPU after a loss."""
+        return self._tuned is not None and self._tuned.device_pass is not None
+
+    @property
+    def takes_any_lengths(self) -> bool:
+        """Whether rows of unlike lengths share a pass without padding."""
+        if self._tuned is None or self._tuned.device_pass is None:
+            return self.is_packed
+        return isinstance(self._tuned.device_pass.layout, UnpaddedLayout)
+
+    @property
+    def runs_compiled(self) -> bool:
+        """Whether compiled code runs now."""
+        return self._tuned is not None and self._tuned.runs_compiled
+
+    def stop_compiling(self) -> None:
+        """Run the same code uncompiled from now on."""
+        if self._tuned is not None:
+            self._tuned.stop_compiling()
+
+    @property
+    def recorded_graphs(self) -> int:
+        """How many shapes have been recorded on the device."""
+        device_pass = self._tuned.device_pass if self._tuned is not None else None
+        return device_pass.recorded if device_pass is not None else 0
+
+    @property
+    def compiled_graphs(self) -> int:
+        """How many pieces of code the compiler has made in this process."""
+        compiler = sys.modules.get("omni_jev_worker.network.compiled")
+        return int(compiler.graphs()) if compiler is not None else 0
 
     @property
     def window(self) -> int:
@@ -234,22 +286,28 @@ class Model:
         Pads them to ``buckets``, and gives the scores of each request's rows. Raises `OutOfMemory`,
         and what torch raises.
         """
+        return self.start(batch, buckets).results()
+
+    def start(self, batch: Sequence[Encoded], buckets: Buckets = EXACT) -> "Started":
+        """Start such a pass; where the device works by itself, this does not wait for it."""
         items = [item for encoded in batch for item in encoded.items]
-        if self.is_packed and buckets == EXACT:
+        with MemoryWatch() as told:
+            return Started(self._start(items, buckets), batch)
+        raise told.shortage
+
+    def _start(self, items: list[dict[str, Any]], buckets: Buckets) -> Callable[[], Scores]:
+        tuned = self._tuned
+        if tuned is not None and tuned.device_pass is not None:
+            self._lengths_seen.add(tuned.device_pass.shape(items).length)
+            return tuned.device_pass.start(items).result
+        packed = tuned.packed if tuned is not None else self._packed
+        if packed is not None and self.is_packed and buckets == EXACT:
             self._lengths_seen.add(max(len(item["ids"]) for item in items))
-            logits, act = self._run_packed(items)
+            scores = packed.run(items)
         else:
-            arrays = collate(items, self._agent.tok.pad_token_id, buckets)
-            self._lengths_seen.add(arrays["input_ids"].shape[1])
-            logits, act = self._run({name: torch.from_numpy(part) for name, part in arrays.items()})
-        results: list[Scores | NotFinite] = []
-        start = 0
-        for encoded in batch:
-            end = start + len(encoded.items)
-            part = Scores(logits[start:end], act[start:end])
-            results.append(part if part.finite else NotFinite())
-            start = end
-        return results
+            length, scores = self._laya.run(items, buckets)
+            self._lengths_seen.add(length)
+        return lambda: scores
 
     def padding_agrees(self, encoded: Encoded, buckets: Buckets) -> bool:
         """Say whether a request has the same answers padded to buckets as without."""
@@ -263,7 +321,8 @@ class Model:
     @property
     def is_packed(self) -> bool:
         """Whether unpadded rows run through `packed` instead of laya's own pass."""
-        return self._packed is not None and self.device == "cpu"
+        packed = self._tuned.packed if self._tuned is not None else self._packed
+        return packed is not None and self.device == "cpu"
 
     def pack(self, tried: Sequence[Encoded]) -> str | None:
         """Run through `packed` from now on, if that answers some requests as laya does.
@@ -290,41 +349,18 @@ class Model:
                 return f"its answers differ by {difference:.1e} from laya's own pass"
         return None
 
-    def _run_packed(self, items: Sequence[Item]) -> tuple[Any, Any]:
-        if self._packed is None:
-            raise RuntimeError("the model was not packed")
-        with MemoryWatch() as told, torch.inference_mode():
-            logits, act = self._packed(items)
-            return logits.numpy(), torch.softmax(act.float(), -1).numpy()
-        raise told.shortage
-
-    def _run(self, arrays: dict[str, torch.Tensor]) -> tuple[Any, Any]:
-        """Run one input on the device that the model is on.
-
-        Laya's own `_forward` moves the model to the CPU for good when memory runs out; here the
-        engine decides what happens then.
-        """
-        agent = self._agent
-        rows = arrays["input_ids"].shape[0]
-        with MemoryWatch() as told, torch.inference_mode():
-            try:
-                return self._pass(arrays, amp=agent._amp_enabled_for(rows))
-            except RuntimeError as fault:
-                if out_of_memory(fault) or not agent._amp_enabled_for(rows):
-                    raise
-                if agent.device.type not in ("mps", "cpu"):
-                    raise
-                # As laya does: not each build has autocast for each operation.
-                agent.amp_enabled, agent.dtype = False, torch.float32
-                return self._pass(arrays, amp=False)
-        raise told.shortage
-
-    def _pass(self, arrays: dict[str, torch.Tensor], *, amp: bool) -> tuple[Any, Any]:
-        agent = self._agent
-        with _amp_context(agent.device, agent.dtype, amp):
-            logits, act = agent.model(**{k: part.to(agent.device) for k, part in arrays.items()})
-        # Copied to the CPU in the same try: a GPU tells of its failures only here.
-        return logits.float().cpu().numpy(), torch.softmax(act.float(), -1).cpu().numpy()
+    def probabilities(self, encoded: Encoded, scores: Scores) -> list[NDArray[np.float64]]:
+        """Give each row's probabilities of its options, as calibrated as an answer's, unrounded."""
+        found = []
+        for row, item in enumerate(encoded.items):
+            options = len(item["markers"])
+            bucket = temp_bucket(item["qtype"], options)
+            general = self._agent.temperature[item["qtype"]]
+            calibrated = scores.logits[row, :options].astype(np.float64)
+            calibrated /= self._agent.temperature_by_options.get(bucket, general)
+            powers = np.exp(calibrated - calibrated.max())
+            found.append(powers / powers.sum())
+        return found
 
     def decode(self, encoded: Encoded, scores: Scores) -> dict[str, Any]:
         """Turn scores into laya's answers, one for each question."""
@@ -335,6 +371,33 @@ class Model:
             scores.logits, scores.act, items, list(encoded.ids), encoded.internal, 0
         )
         return cast("dict[str, Any]", answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A pass that is under way."""
+
+    wait: Callable[[], Scores]
+    batch: Sequence[Encoded]
+
+    def results(self) -> list[Scores | NotFinite]:
+        """Wait for the pass; give the scores of each request's rows.
+
+        Raises `OutOfMemory`, and what torch raises.
+        """
+        with MemoryWatch() as told:
+            return self._split(self.wait())
+        raise told.shortage
+
+    def _split(self, scores: Scores) -> list[Scores | NotFinite]:
+        results: list[Scores | NotFinite] = []
+        start = 0
+        for encoded in self.batch:
+            end = start + len(encoded.items)
+            part = Scores(scores.logits[start:end], scores.act[start:end])
+            results.append(part if part.finite else NotFinite())
+            start = end
+        return results
 
 
 def _join_groups(encoded: Encoded, scores: Scores) -> tuple[list[dict[str, Any]], Scores]:

@@ -35,6 +35,23 @@ def prepare_environment(threads: int) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
+def has_native_bf16() -> bool:
+    """Say whether the processor multiplies matrices of bf16 itself."""
+    if sys.platform == "darwin":
+        return _asked_of_macos("hw.optional.arm.FEAT_BF16") == 1
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    flags = {
+        flag
+        for line in text.splitlines()
+        if line.startswith(("flags", "Features"))
+        for flag in line.split()
+    }
+    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
 def physical_cores() -> int:
     """Count the physical cores that this process may use, at least one."""
     usable = _usable_logical_cores()
@@ -73,8 +90,12 @@ def _cores_of_linux(root: Path = Path("/sys/devices/system/cpu")) -> int | None:
 
 
 def _cores_of_macos() -> int | None:
+    return _asked_of_macos("hw.physicalcpu")
+
+
+def _asked_of_macos(name: str) -> int | None:
     try:
-        command = ["/usr/sbin/sysctl", "-n", "hw.physicalcpu"]
+        command = ["/usr/sbin/sysctl", "-n", name]
         answer = subprocess.run(command, capture_output=True, check=True, timeout=5)
         return int(answer.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):

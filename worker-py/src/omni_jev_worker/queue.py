@@ -191,6 +191,16 @@ class RowQueue:
             self._rows += rows
             self._seconds_a_row += _SMOOTHING * (seconds / max(1, rows) - self._seconds_a_row)
 
+    def waiting_tokens(self) -> int:
+        """Count the tokens that wait for the engine, before the next errand."""
+        with self._changed:
+            tokens = 0
+            for each in self._waiting:
+                if isinstance(each, Errand):
+                    break
+                tokens += sum(each.lengths[row] for row in each.left)
+            return tokens
+
     def close(self) -> None:
         """Take nothing more; what waits is still given out by `take`."""
         with self._changed:

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from omni_jev_worker import __version__, log, routing
+from omni_jev_worker import __version__, caches, log, processors, routing
 from omni_jev_worker.buckets import AUTO, OFF
 from omni_jev_worker.checkpoints import HUB_FOLDERS
 from omni_jev_worker.exits import bad_configuration, bad_flags
 from omni_jev_worker.protocol.dialects import DIALECTS, LAYA
 from omni_jev_worker.protocol.limits import Limits
+from omni_jev_worker.tuning import BF16, FP16, FP32, PRECISIONS, Tuning
 
 DEVICES: Final = ("auto", "mps", "cuda", "cpu")
 
@@ -77,6 +78,14 @@ class Settings:
     """The footprint in bytes past which cached memory is released; none never does it."""
     keep_warm: float | None
     """Idle seconds after which a tiny batch runs; none never does it."""
+    tuning: Tuning
+    """The precision of the weights, and whether the model is compiled."""
+    require_compile: bool
+    """Exit rather than serve uncompiled."""
+    require_parity: bool
+    """Exit rather than serve without what the parity gate refused."""
+    compile_cache: str
+    """The folder that keeps what the compiler made, for the next start."""
     forward: str
     """`auto`, or `laya` for laya's own pass on the CPU too."""
     dialect: str
@@ -111,7 +120,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """
     flags = _parser().parse_args(argv)
     _reject_contradictions(flags)
-    _reject_what_is_not_built(flags)
+    _reject_what_cannot_be(flags)
     return Settings(
         device=flags.device or "auto",
         require_device=flags.require_device,
@@ -127,6 +136,10 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         length_buckets=flags.length_buckets,
         release_memory=flags.release_memory,
         keep_warm=flags.keep_warm,
+        tuning=Tuning(flags.weights, flags.compile),
+        require_compile=flags.require_compile,
+        require_parity=flags.require_parity,
+        compile_cache=flags.compile_cache or caches.compile_folder(environment, sys.platform),
         forward=flags.forward,
         dialect=flags.dialect,
         reject_truncated=flags.reject_truncated,
@@ -192,8 +205,30 @@ def _parser() -> argparse.ArgumentParser:
         "(default: demo, a small made-up model)",
     )
     add("--revision", type=_text, help="commit, branch or tag of a hub checkpoint")
-    add("--compile", action="store_true", help="compile the model at the start (not built yet)")
-    add("--weights", choices=("fp32", "fp16"), default="fp32", help="fp16 is not built yet")
+    add("--compile", action="store_true", help="compile the model at the start (mps and cuda)")
+    add(
+        "--weights",
+        choices=PRECISIONS,
+        default=FP32,
+        help="fp16 on mps and cuda, bf16 on a CPU that computes in it, each only where the answers "
+        "stay those of full precision (default: fp32, as laya has them)",
+    )
+    add(
+        "--require-compile",
+        action="store_true",
+        help="exit 78 when the model cannot be compiled, instead of serving it uncompiled",
+    )
+    add(
+        "--require-parity",
+        action="store_true",
+        help="exit 78 when --compile or --weights changes an answer, instead of going without",
+    )
+    add(
+        "--compile-cache",
+        type=_text,
+        metavar="FOLDER",
+        help="where what the compiler made is kept (default: the user's cache folder)",
+    )
     add("--host", type=_host, help="address to listen on (default: 127.0.0.1)")
     add("--port", type=_port, help="port to listen on, 0 for a free one (default: 8000)")
     add("--uds", type=_text, metavar="PATH", help="Unix socket to listen on instead")
@@ -304,17 +339,26 @@ def _reject_contradictions(flags: argparse.Namespace) -> None:
         raise bad_flags(f"--revision is for hub checkpoints, and --model {flags.model} is none")
     if flags.model in flags.preload:
         raise bad_flags(f"--preload {flags.model}: this is --model already")
-    for option, given in (("--compile", flags.compile), ("--weights fp16", _half(flags))):
-        if given and flags.device == "cpu":
-            raise bad_flags(f"{option} works on mps and cuda, not with --device cpu")
+    if flags.device == "cpu":
+        for option, given in (("--compile", flags.compile), ("--weights fp16", _has(flags, FP16))):
+            if given:
+                raise bad_flags(f"{option} works on mps and cuda, not with --device cpu")
+    if _has(flags, BF16):
+        if flags.compile:
+            raise bad_flags("--weights bf16 is for the CPU, where --compile brings nothing")
+        if flags.device not in (None, "auto", "cpu"):
+            raise bad_flags(f"--weights bf16 is for the CPU: use fp16 with --device {flags.device}")
+    if flags.require_compile and not flags.compile:
+        raise bad_flags("--require-compile needs --compile")
+    if flags.require_parity and not (flags.compile or flags.weights != FP32):
+        raise bad_flags("--require-parity needs --compile or --weights: nothing else is compared")
 
 
-def _reject_what_is_not_built(flags: argparse.Namespace) -> None:
-    for option, given in (("--compile", flags.compile), ("--weights fp16", _half(flags))):
-        if given:
-            raise bad_configuration(
-                f"{option} is not available in version {__version__}: start without it"
-            )
+def _reject_what_cannot_be(flags: argparse.Namespace) -> None:
+    if _has(flags, BF16) and not processors.has_native_bf16():
+        raise bad_configuration(
+            "--weights bf16: this processor does not compute in bf16, so it would be slower"
+        )
     impossible = {"mps": sys.platform != "darwin", "cuda": sys.platform == "darwin"}
     if flags.require_device and impossible.get(flags.device, False):
         raise bad_configuration(
@@ -322,8 +366,8 @@ def _reject_what_is_not_built(flags: argparse.Namespace) -> None:
         )
 
 
-def _half(flags: argparse.Namespace) -> bool:
-    return bool(flags.weights == "fp16")
+def _has(flags: argparse.Namespace, weights: str) -> bool:
+    return bool(flags.weights == weights)
 
 
 def _api_key(environment: Mapping[str, str]) -> bytes | None:

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Once};
 
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
@@ -22,6 +22,18 @@ impl Logged {
     }
 }
 
+/// Gives threads that capture nothing a subscriber too, which every test does before it logs.
+///
+/// `tracing` asks once for each place that logs whether anybody listens; while a program has one
+/// subscriber it asks that of the thread which comes there first. A test that captures nothing would
+/// so switch the place off for the one that does, which runs beside it.
+pub fn listen_everywhere() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap();
+    });
+}
+
 /// Keeps what is logged, and can be made to get stuck.
 #[derive(Debug, Clone, Default)]
 pub struct Log(Arc<Shared>);
@@ -36,6 +48,7 @@ struct Shared {
 impl Log {
     /// Takes the log of this thread, and of what it starts, while the guard lives.
     pub fn capture() -> (Self, DefaultGuard) {
+        listen_everywhere();
         let log = Self::default();
         let subscriber = tracing_subscriber::registry().with(log.clone());
         (log, tracing::subscriber::set_default(subscriber))

@@ -41,6 +41,7 @@ pub fn fake(vice: &[&str]) -> Fake {
 
 /// The spec of a fake worker whose folder is this one.
 pub fn fake_spec(folder: &Path, vice: &[&str]) -> WorkerSpec {
+    log::listen_everywhere();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_worker.py");
     let mut spec = WorkerSpec::new("fake", "python3");
     spec.args = vec!["-I".into(), "-S".into(), script.into()];

@@ -1,0 +1,125 @@
+"""The network's passes on a device: rows in, numbers out, one copy each way and one wait.
+
+Where the device has graphs, the work of each shape is recorded once and then started as one: a
+pass is hundreds of small kernels, which take longer to start one by one than to run.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from omni_jev_worker.accelerator import Accelerator, Graph
+from omni_jev_worker.buckets import Shape
+from omni_jev_worker.collate import Item
+from omni_jev_worker.network.layouts import Layout
+from omni_jev_worker.network.network import Network
+from omni_jev_worker.network.parts import Tensor
+from omni_jev_worker.scores import Scores
+
+# Shapes past these run without a graph: they are rare, and their work outweighs its start.
+_MOST_TOKENS: Final = 16384
+_MOST_GRAPHS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A pass that has been started."""
+
+    rows: int
+    options: int
+    wait: Callable[[], Tensor]
+
+    def result(self) -> Scores:
+        """Wait for it. Raises what torch raises."""
+        found = self.wait()[: self.rows].numpy()
+        return Scores(found[:, : self.options], found[:, self.options :])
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    graph: Graph
+    computed: Tensor
+
+
+class DevicePass:
+    """The passes of one network. Used by one thread, two passes under way at most."""
+
+    def __init__(
+        self, network: Network, layout: Layout, accelerator: Accelerator, *, graphs: bool
+    ) -> None:
+        """Take the network on its device, and how it gets its rows."""
+        self.network = network
+        self.layout = layout
+        self._accelerator = accelerator
+        self._graphs = graphs and accelerator.has_graphs
+        self._recorded: dict[Shape, _Recorded] = {}
+        self._inputs: Tensor | None = None
+
+    @property
+    def recorded(self) -> int:
+        """How many graphs there are."""
+        return len(self._recorded)
+
+    def shape(self, items: Sequence[Item]) -> Shape:
+        """Give the shape that rows are run in."""
+        return self.layout.shape(items)
+
+    def start(self, items: Sequence[Item]) -> Running:
+        """Start a pass over at least one row. Raises what torch raises."""
+        shape = self.layout.shape(items)
+        size = self.layout.size(shape)
+        host = self._accelerator.host_buffer(size, torch.int32)
+        self.layout.fill(host.numpy(), shape, items)
+        with torch.inference_mode():
+            return Running(len(items), shape.options, self._run(shape, host))
+
+    def prepare(self, shape: Shape) -> None:
+        """Run a shape once and record it, so that its first batch takes no longer than others."""
+        if not self._recordable(shape):
+            return
+        with torch.inference_mode():
+            self._record(shape)
+
+    def _run(self, shape: Shape, host: Tensor) -> Callable[[], Tensor]:
+        if not self._recordable(shape):
+            numbers = host.to(self._accelerator.device, non_blocking=host.is_pinned())
+            return self._accelerator.fetch(self._compute(numbers, shape))
+        recorded = self._recorded.get(shape) or self._record(shape)
+        self._accelerator.send(host, self._input(len(host)))
+        recorded.graph.replay()
+        return self._accelerator.fetch(recorded.computed)
+
+    def _recordable(self, shape: Shape) -> bool:
+        if not self._graphs or shape.rows * shape.options > _MOST_TOKENS:
+            return False
+        known = shape in self._recorded
+        return known or (shape.length <= _MOST_TOKENS and len(self._recorded) < _MOST_GRAPHS)
+
+    def _record(self, shape: Shape) -> _Recorded:
+        numbers = self._input(self.layout.size(shape))
+        numbers.zero_()
+        # Once as it is: what is compiled or loaded at a first call cannot be recorded.
+        computed = self._compute(numbers, shape).clone()
+
+        def work() -> None:
+            computed.copy_(self._compute(numbers, shape))
+
+        made = _Recorded(self._accelerator.record(work), computed)
+        self._recorded[shape] = made
+        return made
+
+    def _input(self, size: int) -> Tensor:
+        """Give the memory that all graphs read, or the first part of it."""
+        if self._inputs is None:
+            most = Shape(rows=64, length=_MOST_TOKENS, options=255)
+            room = max(self.layout.size(most), 4 * _MOST_TOKENS)
+            self._inputs = torch.zeros(room, dtype=torch.int32, device=self._accelerator.device)
+        return self._inputs[:size]
+
+    def _compute(self, numbers: Tensor, shape: Shape) -> Tensor:
+        """Give rows by options and acts."""
+        inputs, attention = self.layout.read(numbers, shape)
+        logits, acts = self.network(inputs, attention)
+        return torch.cat([logits, acts], 1)

@@ -1,0 +1,241 @@
+"""Whether a tuned model answers as laya does in full precision on the CPU, measured here and now.
+
+The rows are of mixed lengths, types, option counts and scripts. Each is run alone and all together,
+and every probability is held against the reference: the largest difference, decisions that differ
+although the reference was sure (a hard mismatch), numbers that are not finite, and a repeated call
+that gives other numbers each fail the gate.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omni_jev_worker.scores import NotFinite, Scores
+
+if TYPE_CHECKING:
+    # For the types alone: this module is imported before torch may be.
+    from omni_jev_worker.known_answers import KnownAnswers
+    from omni_jev_worker.model import Encoded, Model
+
+TOLERANCE: Final = 0.02
+"""The most that a probability may differ."""
+
+_TEXTS: Final = (
+    "The parcel came late and the box was open. ",
+    "Bonjour, je voudrais annuler ma commande et être remboursé. ",
+    "お問い合わせありがとうございます。返金をお願いします。",
+    "Ошибка 502 при оплате, деньги списаны дважды! ",
+    "مرحبا، لم يصل الطلب بعد. ",
+    "rm -rf /tmp/build && git push --force origin main; ",
+)
+
+# Of a state, in characters; the last is cut to the window.
+_LENGTHS: Final = (0, 3, 40, 90, 150, 200, 260, 330, 410, 520, 640, 800, 1000, 1300, 1700, 100_000)
+
+_OPTIONS: Final = (2, 3, 4, 6, 9, 17)
+
+_NAMES: Final = (
+    *("billing", "delivery", "technical", "sales", "legal", "security", "press", "abuse", "spam"),
+    *("refund", "praise", "account", "privacy", "hiring", "partner", "translation", "other"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """One row against its reference."""
+
+    name: str
+    tokens: int
+    options: int
+    alone: float
+    """The largest difference of a probability, in a pass of its own."""
+    together: float
+    """The same in a pass with all others."""
+    act: float
+    """The largest difference of the probability to act, of both."""
+    hard_mismatch: bool
+    near_tie: bool
+    """Another decision where the reference's two best are about as likely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the gate found."""
+
+    rows: tuple[RowResult, ...]
+    finite: bool
+    repeatable: bool
+
+    @property
+    def largest(self) -> float:
+        """The largest difference of any probability."""
+        return max((_most(row) for row in self.rows), default=0.0)
+
+    @property
+    def worst(self) -> str:
+        """The name of the row that has it."""
+        return max(self.rows, key=_most).name if self.rows else ""
+
+    @property
+    def hard_mismatches(self) -> int:
+        """Rows whose decision differs although the reference is sure."""
+        return sum(row.hard_mismatch for row in self.rows)
+
+    @property
+    def near_ties(self) -> int:
+        """Rows whose decision differs where it could go either way."""
+        return sum(row.near_tie for row in self.rows)
+
+    @property
+    def fault(self) -> str | None:
+        """Say why the gate is shut; none if it is open."""
+        if not self.finite:
+            return "it gives numbers that are not finite"
+        if self.largest > TOLERANCE:
+            return (
+                f"a probability differs by {self.largest:.4f} from full precision on the CPU "
+                f"(row “{self.worst}”, tolerance {TOLERANCE})"
+            )
+        if self.hard_mismatches:
+            return f"{self.hard_mismatches} row(s) are decided otherwise (“{self.worst}” most)"
+        if not self.repeatable:
+            return "the same rows get other numbers when they are asked again"
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what `/health` says of it."""
+        return {
+            "passed": self.fault is None,
+            "fault": self.fault,
+            "rows": len(self.rows),
+            "largest_difference": round(self.largest, 6),
+            "row": self.worst,
+            "hard_mismatches": self.hard_mismatches,
+            "near_ties": self.near_ties,
+            "finite": self.finite,
+            "repeatable": self.repeatable,
+            "tolerance": TOLERANCE,
+        }
+
+
+class Reference:
+    """Rows and their answers in full precision on the CPU."""
+
+    def __init__(self, rows: "Sequence[tuple[str, Encoded]]", expected: Sequence[Scores]) -> None:
+        self._golden = rows
+        self._expected = expected
+
+    @property
+    def rows(self) -> "list[Encoded]":
+        """The rows, tokenized."""
+        return [encoded for _, encoded in self._golden]
+
+    def compare(self, model: "Model") -> Report:
+        """Run the rows through a tuned model. Raises what torch raises."""
+        alone = [model.infer([encoded])[0] for encoded in self.rows]
+        together, again = model.infer(self.rows), model.infer(self.rows)
+        given = [*alone, *together, *again]
+        if any(isinstance(each, NotFinite) for each in given):
+            return Report((), finite=False, repeatable=True)
+        repeatable = all(_same(one, other) for one, other in zip(together, again, strict=True))
+        results = [
+            _compare(model, name, encoded, expected, [one, other])
+            for (name, encoded), expected, one, other in zip(
+                self._golden, self._expected, alone, together, strict=True
+            )
+        ]
+        return Report(tuple(results), finite=True, repeatable=repeatable)
+
+
+def take_reference(model: "Model", known: "KnownAnswers | None" = None) -> tuple[Reference, bool]:
+    """Take the answers of a model that is on the CPU, untuned; and say whether they were known.
+
+    Raises what torch raises.
+    """
+    rows = [(name, model.encode(state, asked)) for name, state, asked in golden()]
+    remembered = known.read(rows) if known is not None else None
+    if remembered is not None:
+        return Reference(rows, remembered), True
+    expected: list[Scores] = []
+    for _, encoded in rows:
+        scores = model.infer([encoded])[0]
+        if isinstance(scores, NotFinite):
+            raise scores
+        expected.append(scores)
+    if known is not None:
+        known.write(rows, expected)
+    return Reference(rows, expected), False
+
+
+def golden() -> list[tuple[str, Any, dict[str, Any]]]:
+    """Give a name, a state and one question of each row."""
+    rows: list[tuple[str, Any, dict[str, Any]]] = []
+    for at, length in enumerate(_LENGTHS):
+        text = _TEXTS[at % len(_TEXTS)]
+        state = (text * (length // len(text) + 1))[:length]
+        rows.append((f"{length} characters", state, _question(at)))
+    turns = [{"role": "user", "content": text} for text in _TEXTS]
+    rows.append(("a conversation", turns, _question(1)))
+    rows.append(("a long conversation", turns * 20, _question(2)))
+    rows.append(("fields", {"order": 4711, "late": True, "items": ["lamp", None]}, _question(3)))
+    rows.append(("many options", _TEXTS[0] * 4, _choice(len(_NAMES))))
+    return rows
+
+
+def _question(number: int) -> dict[str, Any]:
+    count = _OPTIONS[number % len(_OPTIONS)]
+    if number % 3 == 0:
+        return {"q": {"type": "noul", "instructions": "Does the customer ask for a refund?"}}
+    if number % 3 == 1:
+        return _choice(count)
+    levels = [f"level {level} of trouble" for level in range(max(3, count))]
+    return {"q": {"type": "score", "instructions": "How bad is it?", "criteria": levels}}
+
+
+def _choice(count: int) -> dict[str, Any]:
+    criteria = {name: f"it is about {name}" for name in _NAMES[:count]}
+    return {"q": {"type": "choice", "instructions": "Which team?", "criteria": criteria}}
+
+
+def _compare(
+    model: "Model", name: str, encoded: "Encoded", expected: Scores, given: Sequence[Any]
+) -> RowResult:
+    wanted = model.probabilities(encoded, expected)
+    found = [model.probabilities(encoded, scores) for scores in given]
+    differences = [_apart(wanted, each) for each in found]
+    otherwise = any(
+        int(one.argmax()) != int(other.argmax())
+        for each in found
+        for one, other in zip(wanted, each, strict=True)
+    )
+    sure = min(_margin(each) for each in wanted) >= 2 * TOLERANCE
+    return RowResult(
+        name=name,
+        tokens=encoded.tokens,
+        options=len(wanted[0]),
+        alone=differences[0],
+        together=differences[1],
+        act=max(float(np.abs(expected.act - scores.act).max()) for scores in given),
+        hard_mismatch=otherwise and sure,
+        near_tie=otherwise and not sure,
+    )
+
+
+def _most(row: RowResult) -> float:
+    return max(row.alone, row.together, row.act)
+
+
+def _apart(one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float:
+    return max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
+
+
+def _margin(probabilities: NDArray[Any]) -> float:
+    best = np.sort(probabilities)[::-1]
+    return float(best[0] - best[1]) if len(best) > 1 else 1.0
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one.logits, other.logits) and np.array_equal(one.act, other.act))

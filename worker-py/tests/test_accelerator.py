@@ -1,0 +1,93 @@
+"""What differs between devices: each adapter that this machine can run does what it says."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from omni_jev_worker import accelerator
+from omni_jev_worker.accelerator import Accelerator
+
+WHY_NOT = {"cuda": "there is no CUDA device", "mps": "there is no Apple GPU"}
+
+
+@pytest.fixture(params=["cpu", "cuda", "mps"])
+def device(request: pytest.FixtureRequest) -> Iterator[Accelerator]:
+    name = str(request.param)
+    if not accelerator.is_available(name):
+        pytest.skip(WHY_NOT[name])
+    yield accelerator.of(name)
+    if name == "cuda":
+        torch.cuda.set_stream(torch.cuda.default_stream())
+
+
+def test_numbers_go_there_and_come_back(device: Accelerator) -> None:
+    device.take_thread()
+    host = device.host_buffer(6, torch.int32)
+    host.copy_(torch.arange(6))
+    target = torch.empty(6, dtype=torch.int32, device=device.device)
+    device.send(host, target)
+    wait = device.fetch(target * 7)
+    assert wait().tolist() == [0, 7, 14, 21, 28, 35]
+
+
+def test_two_passes_under_way_keep_their_own_numbers(device: Accelerator) -> None:
+    device.take_thread()
+    target = torch.empty(1000, dtype=torch.int32, device=device.device)
+    waits = []
+    for turn in (1, 2):
+        host = device.host_buffer(1000, torch.int32)
+        host.fill_(turn)
+        device.send(host, target)
+        waits.append(device.fetch(target + 0))
+    assert [int(wait().sum()) for wait in waits] == [1000, 2000]
+
+
+def test_memory_is_counted_and_given_back(device: Accelerator) -> None:
+    before = device.held_bytes()
+    kept = torch.ones(64 * 2**20, dtype=torch.uint8, device=device.device)
+    held = device.held_bytes()
+    del kept
+    device.synchronize()
+    device.release()
+    if device.name == "cpu":
+        assert (before, held, device.held_bytes()) == (0, 0, 0)
+    else:
+        assert held >= before + 64 * 2**20
+        assert device.held_bytes() < held
+
+
+def test_recorded_work_runs_again_on_the_numbers_that_are_there_then(device: Accelerator) -> None:
+    if not device.has_graphs:
+        with pytest.raises(NotImplementedError, match="records no graphs"):
+            device.record(lambda: None)
+        return
+    device.take_thread()
+    given = torch.ones(4, device=device.device)
+    found = torch.zeros(4, device=device.device)
+    found.copy_(given * 2)
+
+    def work() -> None:
+        found.copy_(given * 2)
+
+    graph = device.record(work)
+    given.fill_(21)
+    graph.replay()
+    assert device.fetch(found)().tolist() == [42.0] * 4
+
+
+def test_unpadded_attention_sees_each_row_alone_and_in_reach_only(device: Accelerator) -> None:
+    if not device.has_unpadded_attention:
+        pytest.skip(f"{device.name} has no unpadded attention")
+    from omni_jev_worker.network.attention import RowByRow, SlidingMasks, Unpadded
+
+    torch.manual_seed(1)
+    lengths = [5, 200, 64, 130]
+    triple = [torch.randn(sum(lengths) + 9, 2, 64) for _ in range(3)]
+    ends = torch.tensor([0, 5, 205, 269, 399, 399, 399], dtype=torch.int32, device=device.device)
+    there = [each.half().to(device.device) for each in triple]
+    for sliding in (False, True):
+        alone = RowByRow(lengths, SlidingMasks(64, torch.float32))
+        expected = alone.over(*(each[:399] for each in triple), sliding=sliding)
+        found = Unpadded(ends, 512, 64).over(*there, sliding=sliding)[:399].float().cpu()
+        assert float((found - expected).abs().max()) < 5e-3

@@ -1,0 +1,173 @@
+"""The network on devices: the numbers of laya's own pass, however rows lie in memory."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tiny_checkpoint
+from forms import FORMS, WINDOW, rows
+from omni_jev_worker import accelerator, buckets, checkpoints
+from omni_jev_worker.buckets import Shape
+from omni_jev_worker.model import Encoded, Model
+from omni_jev_worker.network import attention
+from omni_jev_worker.network.attention import RowByRow, SlidingMasks, Unpadded
+from omni_jev_worker.network.device_pass import DevicePass
+from omni_jev_worker.network.layouts import Layout, PaddedLayout, UnpaddedLayout
+from omni_jev_worker.network.network import Network, rotations
+from omni_jev_worker.network.parts import take_apart
+from omni_jev_worker.scores import Scores
+
+LAYOUTS = ("padded", "unpadded")
+
+
+class Passes:
+    """A model, and its network's passes in each layout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = Model(checkpoints.from_folder(str(folder)), "cpu")
+        made = self.model._agent.model
+        parts = take_apart(made)
+        self.network = Network(parts, rotations(made, WINDOW), torch.float32)
+        sizes = buckets.choose((32, 64, 96), "cpu", WINDOW)
+        padded = PaddedLayout(sizes, self.model._agent.tok.pad_token_id, parts.reach, torch.float32)
+        self.layouts: dict[str, Layout] = {
+            "padded": padded,
+            "unpadded": UnpaddedLayout(WINDOW, parts.reach),
+        }
+
+    def run(self, layout: str, batch: Encoded) -> Scores:
+        on_cpu = accelerator.of("cpu")
+        made = DevicePass(self.network, self.layouts[layout], on_cpu, graphs=True)
+        return made.start(batch.items).result()
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def passes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Passes:
+    folder = tmp_path_factory.mktemp("form") / "tiny"
+    return Passes(tiny_checkpoint.make(folder, window=WINDOW, **FORMS[request.param]))
+
+
+@pytest.fixture(autouse=True)
+def flash_attention_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand in for CUDA's kernel: the same arguments and answer, one row after the other."""
+
+    def over(self: Unpadded, queries: Any, keys: Any, values: Any, *, sliding: bool) -> Any:
+        ends = self._ends.tolist()
+        lengths = [end - start for start, end in zip(ends, ends[1:], strict=False) if end > start]
+        assert max(lengths) <= self._longest
+        reach = self._reach if sliding and self._reach is not None else WINDOW
+        kept = slice(0, ends[-1])
+        alone = RowByRow(lengths, SlidingMasks(reach, queries.dtype))
+        seen = alone.over(queries[kept], keys[kept], values[kept], sliding=True)
+        # As the kernel does: nothing is written for tokens of no row.
+        rest = torch.full((len(queries) - ends[-1], seen.shape[1]), float("nan"))
+        return torch.cat([seen, rest])
+
+    monkeypatch.setattr(Unpadded, "over", over)
+
+
+def assert_the_same(passes: Passes, layout: str, batch: Encoded) -> None:
+    found = passes.run(layout, batch)
+    for number, item in enumerate(batch.items):
+        # By itself, so that the reference has no padding at all.
+        expected = passes.model.infer([batch.part([number])])[0]
+        assert isinstance(expected, Scores)
+        count = len(item["markers"])
+        assert found.logits[number, :count] == pytest.approx(expected.logits[0, :count], abs=1e-4)
+        assert found.act[number] == pytest.approx(expected.act[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("length", [2, 17, 33, 34, 64, 65, WINDOW])
+def test_a_row_of_any_length_has_layas_numbers(passes: Passes, layout: str, length: int) -> None:
+    for options in {1, min(2, length - 1), min(7, length - 1)}:
+        assert_the_same(passes, layout, rows((length, options)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_rows_of_any_lengths_together_have_the_numbers_that_each_has_alone(
+    passes: Passes, layout: str, data: st.DataObject
+) -> None:
+    lengths = data.draw(st.lists(st.integers(2, WINDOW), min_size=1, max_size=9))
+    sizes = [(length, data.draw(st.integers(1, min(20, length - 1)))) for length in lengths]
+    assert_the_same(passes, layout, rows(*sizes, seed=data.draw(st.integers(0, 99))))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_lay_in_the_memory_before_changes_nothing(passes: Passes, layout: str) -> None:
+    made = passes.layouts[layout]
+    batch = rows((40, 3), (9, 2), (101, 5))
+    shape = made.shape(batch.items)
+    filled = []
+    for before in (0, -1, 2**31 - 1):
+        numbers = np.full(made.size(shape), before, dtype=np.int32)
+        made.fill(numbers, shape, batch.items)
+        filled.append(numbers)
+    # Also for rows that are not there: an index past the end stops a GPU for good.
+    assert all(np.array_equal(filled[0], each) for each in filled)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    lengths=st.lists(st.integers(2, 512), min_size=1, max_size=64),
+    options=st.integers(1, 255),
+)
+def test_no_index_of_a_layout_points_outside(lengths: list[int], options: int) -> None:
+    items = [
+        {"ids": [7] * length, "markers": [length - 1] * options, "qtype": 2} for length in lengths
+    ]
+    sizes = buckets.choose(buckets.AUTO, "mps", 512)
+    for layout in (UnpaddedLayout(512, 64), PaddedLayout(sizes, 0, 64, torch.float32)):
+        shape = layout.shape(items)
+        numbers = np.full(layout.size(shape), 2**31 - 1, dtype=np.int32)
+        layout.fill(numbers, shape, items)
+        inputs, _ = layout.read(torch.from_numpy(numbers), shape)
+        tokens = len(inputs.ids)
+        assert tokens >= sum(lengths)
+        for index, end in (
+            (inputs.ids, 8),
+            (inputs.positions, 512),
+            (inputs.types, 3),
+            (inputs.firsts, tokens),
+            (inputs.options, tokens),
+        ):
+            assert 0 <= int(index.min()) <= int(index.max()) < end
+        assert int(inputs.present.sum()) >= len(lengths) * options
+        assert inputs.present.shape == inputs.options.shape
+
+
+@settings(max_examples=200, deadline=None)
+@given(lengths=st.lists(st.integers(2, 512), min_size=1, max_size=64))
+def test_unpadded_rows_end_where_the_next_begin_and_those_that_are_not_there_are_empty(
+    lengths: Sequence[int],
+) -> None:
+    layout = UnpaddedLayout(512, 64)
+    items = [{"ids": [7] * length, "markers": [1], "qtype": 0} for length in lengths]
+    shape = layout.shape(items)
+    numbers = np.full(layout.size(shape), 99, dtype=np.int32)
+    layout.fill(numbers, shape, items)
+    _, found = layout.read(torch.from_numpy(numbers), shape)
+    assert isinstance(found, attention.Unpadded)
+    ends = found._ends.tolist()
+    assert len(ends) == shape.rows + 1
+    expected = np.cumsum([0, *lengths]).tolist()
+    assert ends == expected + [expected[-1]] * (len(ends) - len(expected))
+    assert found._longest >= max(lengths)
+
+
+def test_few_shapes_cover_all_that_a_batch_can_be() -> None:
+    layout = UnpaddedLayout(512, 64)
+    usual = list(layout.usual())
+    assert len(usual) == len(set(usual)) <= 160
+    # One row of each length comes first: it is what most requests are.
+    assert usual[0] == Shape(1, 32, 4)
+    singles = {layout.shape(rows((n, 2)).items) for n in range(3, 513)}
+    assert singles <= set(usual[: len(singles)])

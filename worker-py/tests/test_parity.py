@@ -1,0 +1,154 @@
+"""The parity gate: what it lets through, and what it says of what it does not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from omni_jev_worker import checkpoints, parity
+from omni_jev_worker.known_answers import KnownAnswers
+from omni_jev_worker.model import Encoded, Model
+from omni_jev_worker.parity import TOLERANCE, Report, take_reference
+from omni_jev_worker.scores import NotFinite, Scores
+
+
+class Altered:
+    """A model whose scores are changed on their way."""
+
+    def __init__(self, model: Model, change: Any) -> None:
+        self._model = model
+        self._change = change
+        self._calls = 0
+
+    def probabilities(self, encoded: Encoded, scores: Scores) -> Any:
+        return self._model.probabilities(encoded, scores)
+
+    def infer(self, batch: Any) -> list[Scores | NotFinite]:
+        self._calls += 1
+        return [
+            self._change(row, each, self._calls)
+            for row, each in enumerate(self._model.infer(batch))
+        ]
+
+
+@pytest.fixture(scope="module")
+def model(tiny: Path) -> Model:
+    return Model(checkpoints.from_folder(str(tiny)), "cpu")
+
+
+def report(model: Model, change: Any) -> Report:
+    reference, _ = take_reference(model)
+    return reference.compare(Altered(model, change))  # type: ignore[arg-type]
+
+
+def test_the_same_numbers_pass(model: Model) -> None:
+    found = report(model, lambda row, scores, call: scores)
+    assert found.fault is None
+    assert found.largest < 1e-5
+    assert len(found.rows) == len(parity.golden()) >= 20
+    assert found.to_json()["passed"] is True
+
+
+def test_the_rows_are_of_all_types_and_of_many_lengths_up_to_the_window(model: Model) -> None:
+    reference, _ = take_reference(model)
+    types = {int(item["qtype"]) for encoded in reference.rows for item in encoded.items}
+    lengths = {encoded.tokens for encoded in reference.rows}
+    assert types == {0, 1, 2}
+    assert max(lengths) == model.window
+    assert len(lengths) >= 6
+
+
+def test_a_probability_that_differs_by_more_than_the_tolerance_fails_and_names_its_row(
+    model: Model,
+) -> None:
+    def change(row: int, scores: Scores, call: int) -> Scores:
+        # In company only: a fault of padding shows nowhere else.
+        if row != 3:
+            return scores
+        logits = scores.logits.copy()
+        logits[0, 0] += 9.0
+        return Scores(logits, scores.act)
+
+    found = report(model, change)
+    assert found.largest > TOLERANCE
+    assert found.worst == parity.golden()[3][0]
+    assert found.fault is not None
+    assert found.worst in found.fault
+    assert f"{found.largest:.4f}" in found.fault
+
+
+def test_the_probability_to_act_counts_too(model: Model) -> None:
+    found = report(
+        model, lambda row, scores, call: Scores(scores.logits, np.clip(scores.act + 0.1, 0, 1))
+    )
+    assert found.fault is not None
+    assert "differs" in found.fault
+
+
+def test_numbers_that_are_not_finite_fail(model: Model) -> None:
+    found = report(model, lambda row, scores, call: NotFinite() if row == 2 else scores)
+    assert found.fault == "it gives numbers that are not finite"
+
+
+def test_another_answer_to_the_same_call_fails(model: Model) -> None:
+    last = len(parity.golden()) + 2
+
+    def change(row: int, scores: Scores, call: int) -> Scores:
+        return Scores(scores.logits + 1e-6, scores.act) if call == last else scores
+
+    found = report(model, change)
+    assert not found.repeatable
+    assert found.fault is not None
+    assert "asked again" in found.fault
+
+
+def test_another_decision_is_hard_only_where_the_reference_was_sure(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sure, tie = np.array([0.9, 0.1]), np.array([0.505, 0.495])
+    for wanted, hard in ((sure, True), (tie, False)):
+        given = iter([[wanted], [wanted[::-1]], [wanted]])
+        monkeypatch.setattr(model, "probabilities", lambda *_, given=given: next(given))
+        scores = Scores(np.zeros((1, 2), np.float32), np.zeros((1, 2), np.float32))
+        encoded = model.encode("late", {"q": {"type": "noul", "instructions": "Late?"}})
+        row = parity._compare(model, "row", encoded, scores, [scores, scores])
+        assert (row.hard_mismatch, row.near_tie) == (hard, not hard)
+
+
+def test_answers_of_full_precision_are_computed_once_for_the_same_checkpoint(
+    model: Model, tiny: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "parity"
+    first, known = take_reference(model, KnownAnswers(kept, tiny, {"torch": "1"}))
+    assert not known
+    again, known = take_reference(model, KnownAnswers(kept, tiny, {"torch": "1"}))
+    assert known
+    for one, other in zip(first._expected, again._expected, strict=True):
+        assert np.array_equal(one.logits, other.logits)
+        assert np.array_equal(one.act, other.act)
+    assert take_reference(model, KnownAnswers(kept, tiny, {"torch": "2"}))[1] is False
+
+
+def test_damaged_answers_are_computed_again(
+    model: Model, tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = tmp_path / "parity"
+    take_reference(model, KnownAnswers(kept, tiny, {}))
+    (file,) = kept.iterdir()
+    for damage in (b"", b"PK\x03\x04 no archive", file.read_bytes()[:200]):
+        file.write_bytes(damage)
+        reference, known = take_reference(model, KnownAnswers(kept, tiny, {}))
+        assert not known
+        assert reference.compare(model).fault is None
+    assert "not readable" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_costs_nothing_else(
+    model: Model, tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    _, known = take_reference(model, KnownAnswers(blocked / "parity", tiny, {}))
+    assert not known
+    assert "cannot be kept" in caplog.text
