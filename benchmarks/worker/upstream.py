@@ -1,9 +1,9 @@
 """Upstream's own server, `laya.serve`, on one checkpoint folder.
 
-    python benchmarks/worker/upstream.py FOLDER PORT
+    python benchmarks/worker/upstream.py FOLDER PORT [DEVICE]
 
 `laya-serve` finds its checkpoints by name on the hub; this gives its application one from a
-folder, and leaves the rest as it is.
+folder, on the CPU unless a device is named, and leaves the rest as it is.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from laya.serve import create_app
 class OneCheckpoint:
     """What `laya.serve` asks of its router."""
 
-    def __init__(self, folder: str) -> None:
-        self.agent = Agent(folder, device="cpu")
+    def __init__(self, folder: str, device: str) -> None:
+        self.agent = Agent(folder, device=device)
         self.loaded = [folder]
 
     def predict(self, state: Any, questions: Any, model: str | None = None) -> dict[str, Any]:
@@ -31,8 +31,7 @@ class OneCheckpoint:
 
 
 if __name__ == "__main__":
-    folder, port = sys.argv[1:]
+    folder, port, *device = sys.argv[1:]
+    router = OneCheckpoint(folder, *(device or ["cpu"]))
     # As upstream's `main` starts it.
-    uvicorn.run(
-        create_app(OneCheckpoint(folder)), host="127.0.0.1", port=int(port), log_level="info"
-    )
+    uvicorn.run(create_app(router), host="127.0.0.1", port=int(port), log_level="info")

@@ -1,0 +1,110 @@
+"""A client's kept connection, with as little work of its own as can be."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from typing import Any, NamedTuple
+
+Address = tuple[str, int] | str
+"""Host and port, or the path of a Unix socket."""
+
+PATIENCE = 60.0
+"""Seconds without a byte after which a server is given up."""
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
+
+
+class Reply(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    closes: bool
+    """Whether the server ends the connection with it."""
+
+
+def post(body: bytes) -> bytes:
+    """Give the bytes of a decision's request."""
+    head = b"POST /v1/systemone HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+    return head + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+class Connection:
+    """One HTTP/1.1 connection with at most one request under way."""
+
+    def __init__(self, address: Address) -> None:
+        """Connect; raises `OSError`."""
+        self._address = address
+        self._buffer = b""
+        self._socket = self._connect()
+
+    def _connect(self) -> socket.socket:
+        if isinstance(self._address, str):
+            made = socket.socket(socket.AF_UNIX)
+            made.settimeout(PATIENCE)
+            made.connect(self._address)
+            return made
+        made = socket.create_connection(self._address, timeout=PATIENCE)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
+    def fileno(self) -> int:
+        """Let `select` wait for it."""
+        return self._socket.fileno()
+
+    def send(self, request: bytes) -> None:
+        """Send a request's bytes; raises `OSError`."""
+        self._socket.sendall(request)
+
+    def receive(self) -> Reply | None:
+        """Read what there is, or wait for it; the answer, once it is whole. Raises `OSError`."""
+        part = self._socket.recv(262_144)
+        if not part:
+            raise ConnectionResetError("the server ended the connection")
+        self._buffer += part
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        head = self._buffer[: end + 2]
+        length = _LENGTH.search(head)
+        if length is None:
+            raise ConnectionError("an answer without a content-length")
+        size = end + 4 + int(length[1])
+        if len(self._buffer) < size:
+            return None
+        body, self._buffer = self._buffer[end + 4 : size], self._buffer[size:]
+        return Reply(int(head[9:12]), body, _CLOSES.search(head) is not None)
+
+    def exchange(self, request: bytes) -> Reply:
+        """Send a request and wait for its answer; raises `OSError`."""
+        self.send(request)
+        while True:
+            reply = self.receive()
+            if reply is not None:
+                return reply
+
+    def reopen(self) -> None:
+        """Connect anew; raises `OSError`."""
+        self.close()
+        self._buffer = b""
+        self._socket = self._connect()
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+
+
+def get_json(address: Address, path: str) -> tuple[int, Any]:
+    """Ask for a page on a connection of its own: status, and what it holds. Raises `OSError`."""
+    connection = Connection(address)
+    try:
+        reply = connection.exchange(f"GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n".encode())
+    finally:
+        connection.close()
+    try:
+        return reply.status, json.loads(reply.body)
+    except ValueError:
+        return reply.status, None

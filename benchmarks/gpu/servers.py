@@ -1,0 +1,181 @@
+"""The two servers: started, waited for, and ended with all that they started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.gpu.connection import Address, get_json
+
+ROOT = Path(__file__).resolve().parents[2]
+_LOOK_EVERY = 0.02
+
+
+class StartFailed(Exception):
+    """A server did not become ready; says why."""
+
+
+class Server:
+    """A process that ends with the block."""
+
+    name = ""
+
+    def __init__(
+        self, command: Sequence[str | Path], env: Mapping[str, str], scratch: Path, log: Path
+    ) -> None:
+        self.command = [str(part) for part in command]
+        self.log = log
+        self._started = time.monotonic()
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                self.command, cwd=scratch, env=dict(env), stdout=output, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def address(self) -> Address | None:
+        """Where it listens, once that is known."""
+        raise NotImplementedError
+
+    def until_ready(self, seconds: float) -> float:
+        """Wait for the first 200 of `/health`; the seconds from the start. Raises `StartFailed`."""
+        while (waited := time.monotonic() - self._started) < seconds:
+            if self.process.poll() is not None:
+                raise StartFailed(f"{self.name} exited with {self.process.returncode}{self._end()}")
+            address = self.address
+            if address is not None:
+                with contextlib.suppress(OSError):
+                    if get_json(address, "/health")[0] == 200:
+                        return time.monotonic() - self._started
+            time.sleep(_LOOK_EVERY)
+        raise StartFailed(f"{self.name} was not ready after {waited:.0f} s{self._end()}")
+
+    def health(self) -> dict[str, Any]:
+        """Ask for `/health`."""
+        address = self.address
+        if address is None:
+            raise StartFailed(f"{self.name} does not listen")
+        shown = get_json(address, "/health")[1]
+        return dict(shown) if isinstance(shown, dict) else {}
+
+    def _end(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        told = [line for line in lines if line.strip() and "omni_jev::access" not in line]
+        return f": {told[-1].strip()[-400:]}" if told else ""
+
+    def stop(self) -> None:
+        """End it, gently at first."""
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class Upstream(Server):
+    """`laya.serve` on one checkpoint folder."""
+
+    name = "upstream"
+
+    def __init__(self, folder: Path, device: str, scratch: Path, log: Path) -> None:
+        """Start it on a port that nobody listens on now: uvicorn does not say which it took."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            self._port = int(taken.getsockname()[1])
+        program = ROOT / "benchmarks" / "worker" / "upstream.py"
+        command = [sys.executable, str(program), str(folder), str(self._port), device]
+        super().__init__(command, _environment(scratch), scratch, log)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return ("127.0.0.1", self._port)
+
+    def stop(self) -> None:
+        """End it at once: it would first work through all that it could not answer in time."""
+        self.process.kill()
+        self.process.wait()
+
+
+class OmniJev(Server):
+    """The binary with its supervised worker."""
+
+    name = "omni-jev"
+
+    def __init__(self, binary: Path, flags: Sequence[str], scratch: Path, log: Path) -> None:
+        """Start it; `flags` are the worker's."""
+        self._scratch = scratch
+        self._address: Address | None = None
+        env = _environment(scratch) | {
+            "OMNI_JEV_BIND": "127.0.0.1:0",
+            "OMNI_JEV_ADMIN_BIND": "off",
+            "OMNI_JEV_LOG_FORMAT": "json",
+            "OMNI_JEV_WORKER_PYTHON": sys.executable,
+            "OMNI_JEV_WORKER_START_DEADLINE": "15m",
+            # A start that fails is told at once, not tried again.
+            "OMNI_JEV_WORKER_MAX_FAILURES": "1",
+        }
+        super().__init__([binary.resolve(), "--", *flags], env, scratch, log)
+
+    @property
+    def address(self) -> Address | None:
+        """Where the frontend listens, as its log says."""
+        if self._address is None:
+            for line in self.log.read_text(errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    event = json.loads(line)
+                    if event.get("message") == "listening" and event.get("listener") == "frontend":
+                        host, _, port = str(event["address"]).rpartition(":")
+                        self._address = (host, int(port))
+        return self._address
+
+    def worker_address(self) -> str:
+        """The worker's own socket, which only this user can reach. Raises `StartFailed`."""
+        for path in self._scratch.rglob("*"):
+            if stat.S_ISSOCK(path.stat().st_mode):
+                with contextlib.suppress(OSError, ValueError):
+                    status, shown = get_json(str(path), "/health")
+                    if status == 200 and "instance" in shown:
+                        return str(path)
+        raise StartFailed("the worker's socket was not found")
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """Give this process's own without settings of the servers, and nothing cached beside them.
+
+    Compilers keep what they made under `TMPDIR` unless told otherwise, and each start has its own.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OMNI_JEV_", "LAYA_", "TORCHINDUCTOR_", "TRITON_CACHE"))
+    }
+    source = str(ROOT / "worker-py" / "src")
+    path = os.environ.get("PYTHONPATH")
+    return kept | {
+        "PYTHONPATH": f"{source}{os.pathsep}{path}" if path else source,
+        "HF_HUB_OFFLINE": "1",
+        "XDG_RUNTIME_DIR": str(scratch),
+        "TMPDIR": str(scratch),
+    }
