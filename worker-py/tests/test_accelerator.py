@@ -79,7 +79,7 @@ def test_recorded_work_runs_again_on_the_numbers_that_are_there_then(device: Acc
 def test_unpadded_attention_sees_each_row_alone_and_in_reach_only(device: Accelerator) -> None:
     if not device.has_unpadded_attention:
         pytest.skip(f"{device.name} has no unpadded attention")
-    from omni_jev_worker.network.attention import RowByRow, SlidingMasks, Unpadded
+    from omni_jev_worker.network.attention import RowByRow, SlidingMasks, Unpadded, flash_attention
 
     torch.manual_seed(1)
     lengths = [5, 200, 64, 130]
@@ -89,5 +89,10 @@ def test_unpadded_attention_sees_each_row_alone_and_in_reach_only(device: Accele
     for sliding in (False, True):
         alone = RowByRow(lengths, SlidingMasks(64, torch.float32))
         expected = alone.over(*(each[:399] for each in triple), sliding=sliding)
-        found = Unpadded(ends, 512, 64).over(*there, sliding=sliding)[:399].float().cpu()
+        found = (
+            Unpadded(ends, 512, 64, flash_attention)
+            .over(*there, sliding=sliding)[:399]
+            .float()
+            .cpu()
+        )
         assert float((found - expected).abs().max()) < 5e-3

@@ -1,6 +1,7 @@
 """The network on devices: the numbers of laya's own pass, however rows lie in memory."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class Passes:
         padded = PaddedLayout(sizes, self.model._agent.tok.pad_token_id, parts.reach, torch.float32)
         self.layouts: dict[str, Layout] = {
             "padded": padded,
-            "unpadded": UnpaddedLayout(WINDOW, parts.reach),
+            "unpadded": UnpaddedLayout(WINDOW, parts.reach, attention.flash_attention),
         }
 
     def run(self, layout: str, batch: Encoded) -> Scores:
@@ -59,7 +60,7 @@ def flash_attention_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def over(self: Unpadded, queries: Any, keys: Any, values: Any, *, sliding: bool) -> Any:
         ends = self._ends.tolist()
-        lengths = [end - start for start, end in zip(ends, ends[1:], strict=False) if end > start]
+        lengths = [end - start for start, end in pairwise(ends) if end > start]
         assert max(lengths) <= self._longest
         reach = self._reach if sliding and self._reach is not None else WINDOW
         kept = slice(0, ends[-1])
@@ -125,7 +126,10 @@ def test_no_index_of_a_layout_points_outside(lengths: list[int], options: int) -
         {"ids": [7] * length, "markers": [length - 1] * options, "qtype": 2} for length in lengths
     ]
     sizes = buckets.choose(buckets.AUTO, "mps", 512)
-    for layout in (UnpaddedLayout(512, 64), PaddedLayout(sizes, 0, 64, torch.float32)):
+    for layout in (
+        UnpaddedLayout(512, 64, attention.flash_attention),
+        PaddedLayout(sizes, 0, 64, torch.float32),
+    ):
         shape = layout.shape(items)
         numbers = np.full(layout.size(shape), 2**31 - 1, dtype=np.int32)
         layout.fill(numbers, shape, items)
@@ -149,7 +153,7 @@ def test_no_index_of_a_layout_points_outside(lengths: list[int], options: int) -
 def test_unpadded_rows_end_where_the_next_begin_and_those_that_are_not_there_are_empty(
     lengths: Sequence[int],
 ) -> None:
-    layout = UnpaddedLayout(512, 64)
+    layout = UnpaddedLayout(512, 64, attention.flash_attention)
     items = [{"ids": [7] * length, "markers": [1], "qtype": 0} for length in lengths]
     shape = layout.shape(items)
     numbers = np.full(layout.size(shape), 99, dtype=np.int32)
@@ -164,7 +168,7 @@ def test_unpadded_rows_end_where_the_next_begin_and_those_that_are_not_there_are
 
 
 def test_few_shapes_cover_all_that_a_batch_can_be() -> None:
-    layout = UnpaddedLayout(512, 64)
+    layout = UnpaddedLayout(512, 64, attention.flash_attention)
     usual = list(layout.usual())
     assert len(usual) == len(set(usual)) <= 160
     # One row of each length comes first: it is what most requests are.

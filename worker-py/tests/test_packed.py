@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny_checkpoint
+from forms import FORMS, WINDOW, rows
 from omni_jev_worker import checkpoints, packed
 from omni_jev_worker.model import Encoded, Model
 from omni_jev_worker.packed import PackedForward
 from omni_jev_worker.scores import Scores
-from forms import FORMS, WINDOW, rows
 from started_engine import NOUL, starting
 
 

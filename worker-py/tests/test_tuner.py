@@ -25,9 +25,9 @@ THREE = {
 }
 
 
-def anywhere(tuning: Tuning, *, compile: bool = False, parity: bool = False) -> Tuner:
+def anywhere(tuning: Tuning, *, compiler: bool = False, parity: bool = False) -> Tuner:
     """Tune on the CPU too: there is nothing else here that all machines have."""
-    return Tuner(tuning, require_compile=compile, require_parity=parity, runs_anywhere=True)
+    return Tuner(tuning, require_compile=compiler, require_parity=parity, runs_anywhere=True)
 
 
 def body(started: Started) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_compiled_code_that_fails_later_is_left_and_the_question_answered(
     assert tuned is not None
     assert tuned.device_pass is not None
     network = tuned.device_pass.network
-    kept = network.regions, network.head_regions, tuned._regions
+    kept = network.regions, tuned._regions
 
     def fail(*_: Any) -> Any:
         raise RuntimeError("recompile limit reached")
@@ -113,7 +113,7 @@ def test_compiled_code_that_fails_later_is_left_and_the_question_answered(
     assert told["compile"]["enabled"]
     assert not told["compile"]["active"]
     assert told["status"] == "degraded"
-    network.regions, network.head_regions, tuned._regions = kept
+    network.regions, tuned._regions = kept
     compiled.ask(STATE, NOUL)
     assert body(compiled)["compile"]["active"]
 
@@ -162,7 +162,7 @@ def test_without_a_working_compiler_the_model_runs_uncompiled_or_not_at_all_if_r
     assert not told["compile"]["active"]
     assert "the compiler failed" in told["tuning"]["reasons"][0]
     with pytest.raises(Refusal, match="--require-compile: the compiler failed") as caught:
-        Started(folder, tuner=anywhere(COMPILED, compile=True))
+        Started(folder, tuner=anywhere(COMPILED, compiler=True))
     assert caught.value.code == BAD_CONFIGURATION
     assert "\n" not in str(caught.value)
 

@@ -18,7 +18,7 @@ from laya.common import QTYPES, render_options, serialize_state, temp_bucket
 from laya.router import Router
 from numpy.typing import NDArray
 
-from omni_jev_worker import accelerator, packed
+from omni_jev_worker import accelerator, log, packed
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import WEIGHTS, Checkpoint
 from omni_jev_worker.exits import bad_configuration
@@ -191,6 +191,12 @@ class Model:
         for encoded in rows:
             self.infer([encoded])
         self.infer(rows)
+        if device_pass is not None and self.runs_compiled:
+            for shape in device_pass.layout.samples():
+                compiled = device_pass.choose_head(shape)
+                how = "compiled" if compiled else "as it is, which is faster here"
+                which = "several rows" if shape.rows > 1 else "one row"
+                log.info(f"laya's head runs {how}, for {which}", phase="compile")
         if device_pass is not None:
             for shape in device_pass.layout.usual():
                 device_pass.prepare(shape)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from omni_jev_worker import buckets, packed
+from omni_jev_worker.network.attention import Kernel, flash_attention
 from omni_jev_worker.network.device_pass import DevicePass
 from omni_jev_worker.network.layouts import Layout, PaddedLayout, UnpaddedLayout
 from omni_jev_worker.network.network import Network, Rotations, rotations
@@ -59,7 +60,7 @@ class Tuned:
         """Run the same code uncompiled from now on; what has been recorded stays."""
         self._regions = PLAIN
         if self.device_pass is not None:
-            self.device_pass.network.regions = self.device_pass.network.head_regions = PLAIN
+            self.device_pass.network.regions = PLAIN
 
     def leave(self) -> None:
         """Drop the passes, which know where the weights are."""
@@ -68,7 +69,7 @@ class Tuned:
     def _make(
         self, parts: Parts, turns: dict[str, Rotations], compute: torch.dtype, regions: Regions
     ) -> DevicePass:
-        network = Network(parts, turns, compute, regions, regions)
+        network = Network(parts, turns, compute, regions)
         return DevicePass(
             network,
             self._layout(parts, compute),
@@ -79,10 +80,21 @@ class Tuned:
     def _layout(self, parts: Parts, compute: torch.dtype) -> Layout:
         accelerator = self._placement.accelerator
         if accelerator.has_unpadded_attention and compute != torch.float32:
-            return UnpaddedLayout(self._window, parts.reach)
+            return UnpaddedLayout(self._window, parts.reach, self._kernel(parts))
         # Few sizes wherever this runs: it is for devices and compilers that keep something of each.
         chosen = buckets.choose(buckets.AUTO, "mps", self._window)
         return PaddedLayout(chosen, self._agent.tok.pad_token_id, parts.reach, compute)
+
+    def _kernel(self, parts: Parts) -> Kernel:
+        # Triton's kernel needs what the compiler needs, and comes with it.
+        if self.tuning.compiled:
+            from omni_jev_worker.network import triton_attention
+
+            sizes = {parts.embedding.shape[1] // parts.heads}
+            sizes |= {parts.embedding.shape[1] // parts.head_heads} if parts.head else set()
+            if all(triton_attention.can_take(size) for size in sizes):
+                return triton_attention.attend
+        return flash_attention
 
 
 def _compiled_regions() -> Regions:

@@ -3,7 +3,7 @@
 Each takes queries, keys and values, tokens by heads by size, and gives tokens by width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import torch
@@ -60,38 +60,50 @@ class SlidingMasks:
         return [self._mask[:n, :n] if n > self._reach + 1 else None for n in lengths]
 
 
-class Unpadded:
-    """One call for all rows of unlike lengths, by CUDA's flash attention in half precision."""
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int, int | None], Tensor]
+"""Attention of rows of unlike lengths; see `triton_attention.attend`."""
 
-    def __init__(self, ends: Tensor, longest: int, reach: int) -> None:
-        """Take where rows end.
+
+def flash_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, ends: Tensor, longest: int, reach: int | None
+) -> Tensor:
+    """Attend by the kernel that torch brings for CUDA, in half precision."""
+    # Underneath `torch.nn.attention.varlen`, which on some devices takes other kernels that
+    # prepare themselves anew for each shape.
+    seen: Any = torch.ops.aten._flash_attention_forward(
+        queries,
+        keys,
+        values,
+        ends,
+        ends,
+        longest,
+        longest,
+        dropout_p=0.0,
+        is_causal=False,
+        return_debug_mask=False,
+        window_size_left=reach,
+        window_size_right=reach,
+    )
+    return torch.as_tensor(seen[0]).flatten(1)
+
+
+class Unpadded:
+    """One call for all rows of unlike lengths."""
+
+    def __init__(self, ends: Tensor, longest: int, reach: int, kernel: Kernel) -> None:
+        """Take where rows end, and what attends.
 
         ``ends`` is rows and one more, int32, the first 0; ``longest`` is no shorter than any row.
         """
         self._ends = ends
         self._longest = longest
         self._reach = reach if longest > reach + 1 else None
+        self._kernel = kernel
 
     def over(self, queries: Tensor, keys: Tensor, values: Tensor, *, sliding: bool) -> Tensor:
         """Let each row's tokens see those of their row; tokens past all rows get anything."""
         reach = self._reach if sliding else None
-        # Underneath `torch.nn.attention.varlen`, which on some devices takes other kernels that
-        # prepare themselves anew for each shape.
-        seen: Any = torch.ops.aten._flash_attention_forward(
-            queries,
-            keys,
-            values,
-            self._ends,
-            self._ends,
-            self._longest,
-            self._longest,
-            dropout_p=0.0,
-            is_causal=False,
-            return_debug_mask=False,
-            window_size_left=reach,
-            window_size_right=reach,
-        )
-        return torch.as_tensor(seen[0]).flatten(1)
+        return self._kernel(queries, keys, values, self._ends, self._longest, reach)
 
 
 class Padded:

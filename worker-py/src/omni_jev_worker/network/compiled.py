@@ -5,6 +5,7 @@ instead of a minute, and one form fits any number of tokens. Where the device re
 calling a hundred of them instead of one costs nothing.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Final
@@ -36,6 +37,12 @@ def compile_regions() -> Regions:
     made = {name: _compiled(getattr(regions, name), varying) for name, varying in _VARYING.items()}
     plain = {each.name: getattr(PLAIN, each.name) for each in fields(PLAIN)}
     return Regions(**{**plain, **made})
+
+
+# What the compiler finds worth a word is about speed that was measured here, for users who cannot
+# change it.
+for _message in ("TensorFloat32 tensor cores", ".*Online softmax is disabled"):
+    warnings.filterwarnings("ignore", message=_message)
 
 
 def _compiled(

@@ -4,6 +4,7 @@ Where the device has graphs, the work of each shape is recorded once and then st
 pass is hundreds of small kernels, which take longer to start one by one than to run.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,10 @@ from omni_jev_worker.collate import Item
 from omni_jev_worker.network.layouts import Layout
 from omni_jev_worker.network.network import Network
 from omni_jev_worker.network.parts import Tensor
+from omni_jev_worker.network.regions import PLAIN
 from omni_jev_worker.scores import Scores
+
+_TRIES: Final = 8
 
 # Shapes past these run without a graph: they are rare, and their work outweighs its start.
 _MOST_TOKENS: Final = 16384
@@ -55,6 +59,7 @@ class DevicePass:
         self._accelerator = accelerator
         self._graphs = graphs and accelerator.has_graphs
         self._recorded: dict[Shape, _Recorded] = {}
+        self._plain_heads: set[bool] = set()
         self._inputs: Tensor | None = None
 
     @property
@@ -74,6 +79,33 @@ class DevicePass:
         self.layout.fill(host.numpy(), shape, items)
         with torch.inference_mode():
             return Running(len(items), shape.options, self._run(shape, host))
+
+    def choose_head(self, shape: Shape) -> bool:
+        """Find out whether laya's head is faster compiled, for one row or for several; and say it.
+
+        The shape decides for all of as few or as many rows. Compiled code is short of nothing on a
+        device that records its work; elsewhere each call costs something.
+        """
+        several = shape.rows > 1
+        self._plain_heads.discard(several)
+        compiled = self._time(shape)
+        self._plain_heads.add(several)
+        if compiled <= self._time(shape):
+            self._plain_heads.discard(several)
+        self._recorded.pop(shape, None)
+        return several not in self._plain_heads
+
+    def _time(self, shape: Shape) -> float:
+        """Give the seconds of a pass: the best of a few."""
+        self._recorded.pop(shape, None)
+        host = torch.zeros(self.layout.size(shape), dtype=torch.int32)
+        times = []
+        with torch.inference_mode():
+            for _ in range(_TRIES):
+                begun = time.perf_counter()
+                self._run(shape, host)()
+                times.append(time.perf_counter() - begun)
+        return min(times)
 
     def prepare(self, shape: Shape) -> None:
         """Run a shape once and record it, so that its first batch takes no longer than others."""
@@ -121,5 +153,6 @@ class DevicePass:
     def _compute(self, numbers: Tensor, shape: Shape) -> Tensor:
         """Give rows by options and acts."""
         inputs, attention = self.layout.read(numbers, shape)
-        logits, acts = self.network(inputs, attention)
+        head = PLAIN if (shape.rows > 1) in self._plain_heads else None
+        logits, acts = self.network(inputs, attention, head)
         return torch.cat([logits, acts], 1)

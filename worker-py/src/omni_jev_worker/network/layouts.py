@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from omni_jev_worker.buckets import Buckets, Shape
 from omni_jev_worker.collate import Item
-from omni_jev_worker.network.attention import Attention, Padded, Unpadded
+from omni_jev_worker.network.attention import Attention, Kernel, Padded, Unpadded
 from omni_jev_worker.network.network import Inputs
 from omni_jev_worker.network.parts import Tensor
 
@@ -44,12 +44,16 @@ class Layout(Protocol):
     def usual(self) -> Iterator[Shape]:
         """Give the shapes that most batches have, the most frequent first."""
 
+    def samples(self) -> tuple[Shape, Shape]:
+        """Give a shape of one row and one of several."""
+
 
 class UnpaddedLayout:
     """Rows one after the other: ``shape.length`` is the tokens of all rows together."""
 
-    def __init__(self, window: int, reach: int) -> None:
-        """Take the length of the longest row, and how far sliding attention reaches."""
+    def __init__(self, window: int, reach: int, kernel: Kernel) -> None:
+        """Take the longest row's length, how far sliding attention reaches, and what attends."""
+        self._kernel = kernel
         self._window = window
         self._reach = reach
         self._buckets = Buckets(lengths=_TOKENS, rows=_ROWS, options=_OPTIONS)
@@ -90,7 +94,8 @@ class UnpaddedLayout:
         """Give the network its inputs."""
         ids, positions, types, ends, firsts, counts, options = self._split(numbers, shape)
         inputs = _inputs(ids, positions, types, firsts, counts, options, shape)
-        return inputs, Unpadded(ends, min(self._window, shape.length), self._reach)
+        longest = min(self._window, shape.length)
+        return inputs, Unpadded(ends, longest, self._reach, self._kernel)
 
     def usual(self) -> Iterator[Shape]:
         """Give one row of each length first, then several."""
@@ -103,6 +108,10 @@ class UnpaddedLayout:
                 for tokens in _TOKENS:
                     if 16 * rows <= tokens <= min(8192, rows * self._window):
                         yield Shape(rows, tokens, options)
+
+    def samples(self) -> tuple[Shape, Shape]:
+        """Give a shape of one row and one of several."""
+        return Shape(1, 64, _OPTIONS[0]), Shape(_ROWS[1], 256, _OPTIONS[0])
 
     def _split(self, numbers: Array, shape: Shape) -> list[Array]:
         tokens, rows = shape.length, shape.rows
@@ -160,6 +169,11 @@ class PaddedLayout:
         for rows in self._buckets.rows[:4]:
             for length in self._buckets.lengths:
                 yield Shape(rows, length, 4)
+
+    def samples(self) -> tuple[Shape, Shape]:
+        """Give a shape of one row and one of several."""
+        lengths = self._buckets.lengths
+        return Shape(1, lengths[len(lengths) // 2], 4), Shape(4, lengths[len(lengths) // 2], 4)
 
     def _split(self, numbers: Array, shape: Shape) -> list[Array]:
         rows = shape.rows

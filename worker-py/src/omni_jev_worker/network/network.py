@@ -42,24 +42,27 @@ class Network:
         rotations: "Mapping[str, Rotations]",
         compute: torch.dtype,
         regions: Regions = PLAIN,
-        head_regions: Regions = PLAIN,
     ) -> None:
         """Take the parts and the rotations, on the device.
 
-        ``compute`` is the type of matrix products and attention; the two sets of regions are for
-        the encoder and for laya's head.
+        ``compute`` is the type of matrix products and attention.
         """
         self.parts = parts
         self.compute = compute
         self.regions = regions
-        self.head_regions = head_regions
         self._rotations = rotations
 
-    def __call__(self, inputs: Inputs, attention: Attention) -> tuple[Tensor, Tensor]:
-        """Run a batch; give logits (rows by options) and acts' probabilities (rows by acts)."""
+    def __call__(
+        self, inputs: Inputs, attention: Attention, head: Regions | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Run a batch; give logits (rows by options) and acts' probabilities (rows by acts).
+
+        ``head`` is other regions for laya's head than the encoder's.
+        """
+        head = head if head is not None else self.regions
         hidden = self._encode(inputs, attention)
-        hidden = self._head(hidden, inputs, attention)
-        return self.head_regions.decide(  # type: ignore[no-any-return]
+        hidden = self._head(hidden, inputs, attention, head)
+        return head.decide(  # type: ignore[no-any-return]
             hidden,
             inputs.firsts,
             inputs.options,
@@ -94,8 +97,10 @@ class Network:
             )
         )
 
-    def _head(self, hidden: Tensor, inputs: Inputs, attention: Attention) -> Tensor:
-        parts, regions, compute = self.parts, self.head_regions, self.compute
+    def _head(
+        self, hidden: Tensor, inputs: Inputs, attention: Attention, regions: Regions
+    ) -> Tensor:
+        parts, compute = self.parts, self.compute
         layers, heads, act = parts.head, parts.head_heads, parts.head_act
         if not layers:
             return hidden if inputs.wanted is None else hidden[inputs.wanted]
