@@ -2,8 +2,11 @@
 
 import importlib
 import importlib.util
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -16,10 +19,12 @@ NAME = "omni_jev_worker.network.triton_attention"
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Give the module as it runs here: on the GPU, or interpreted."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("torch brings no Triton on this system")
     if not torch.cuda.is_available():
         monkeypatch.setenv("TRITON_INTERPRET", "1")
+    # Triton decides when a kernel is defined whether it will be interpreted.
     before = sys.modules.pop(NAME, None)
     yield importlib.import_module(NAME)
     sys.modules.pop(NAME)
@@ -54,3 +59,41 @@ def test_it_says_which_sizes_of_head_it_takes(kernel: ModuleType) -> None:
     assert kernel.can_take(64)
     assert not kernel.can_take(48)
     assert not kernel.can_take(256)
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from omni_jev_worker.network import triton_attention
+
+halves = dict.fromkeys(("queries", "keys", "values", "seen"), "*fp16")
+strides = dict.fromkeys(("query_stride", "key_stride", "value_stride", "seen_stride"), "i32")
+signature = halves | {"ends": "*i32"} | strides | {"scale": "fp32"}
+for size in (16, 64, 128):
+    for reach in (-1, 64):
+        fixed = {"REACH": reach, "SIZE": size, "BLOCK": 64}
+        source = ASTSource(
+            fn=triton_attention._kernel,
+            signature=signature | dict.fromkeys(fixed, "constexpr"),
+            constexprs=fixed,
+        )
+        for capability in (80, 90):
+            target = GPUTarget("cuda", capability, 32)
+            made = triton.compile(source, target=target, options={"num_warps": 4, "num_stages": 2})
+            assert made.asm["cubin"]
+            # What a GPU of either kind lets a block have.
+            assert made.metadata.shared <= 99 * 1024
+"""
+
+
+def test_it_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("torch brings no Triton on this system")
+    # In a process of its own: what is interpreted in a process is not compiled in it any more.
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -186,15 +186,16 @@ class Engine:
         """Load, warm up and publish. Whatever libraries raise here is raised."""
         log.info(f"loading {self._checkpoint.name}", phase="load", device=self._wanted)
         started = time.monotonic()
-        loaded = make(self._checkpoint, self._wanted)
+        tuned = not self._tuner.asked.is_plain
+        loaded = make(self._checkpoint, self._wanted, to_be_tuned=tuned)
         log.info(
             f"loaded {self._checkpoint.name}",
             phase="load",
             ms=_ms_since(started),
             device=loaded.device,
         )
-        self._check_device(loaded.device)
-        self._home = loaded.device
+        self._check_device(loaded.home)
+        self._home = loaded.home
         self._tuning = self._tuner.apply(loaded)
         if self._tuning.given.is_plain:
             self._choose_buckets(loaded)

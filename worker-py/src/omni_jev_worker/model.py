@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import numpy as np
 import torch
 from laya.agent import Agent
-from laya.common import QTYPES, render_options, serialize_state, temp_bucket
+from laya.common import QTYPES, amp_dtype, render_options, serialize_state, temp_bucket
 from laya.router import Router
 from numpy.typing import NDArray
 
@@ -119,16 +119,21 @@ def route(state: Any, default: str) -> dict[str, Any]:
 class Model:
     """A loaded checkpoint. Made and used for inference on the engine's thread alone."""
 
-    def __init__(self, checkpoint: Checkpoint, device: str) -> None:
+    def __init__(self, checkpoint: Checkpoint, device: str, *, to_be_tuned: bool = False) -> None:
         """Load a checkpoint; on a device that is not there it lands on the CPU.
 
-        Raises `Refusal` for a tokenizer that does not fit the weights, and whatever laya and its
-        libraries raise.
+        One that is `to_be_tuned` waits on the CPU for that. Raises `Refusal` for a tokenizer that
+        does not fit the weights, and whatever laya and its libraries raise.
         """
-        self._agent = Agent(str(checkpoint.folder), device=device)
+        waits = to_be_tuned and accelerator.is_available(device)
+        self._agent = Agent(str(checkpoint.folder), device="cpu" if waits else device)
         _check_tokenizer(self._agent, checkpoint.name)
         agent = self._agent
         self._placement = Placement(agent, checkpoint.folder / WEIGHTS)
+        if waits:
+            self._placement.adopt(
+                torch.device(device), amp_dtype(agent.cfg.get("amp_dtype", "fp16"))
+            )
         self._laya = LayaPass(agent)
         self._packed: PackedForward | None = None
         self._tuned: Tuned | None = None
@@ -139,6 +144,11 @@ class Model:
     def device(self) -> str:
         """Where the model is now: the engine moves it to the CPU when the device has no memory."""
         return str(self._agent.device.type)
+
+    @property
+    def home(self) -> str:
+        """The device that the model was loaded for, if it could be had."""
+        return self._placement.home
 
     @property
     def lengths_seen(self) -> int:

@@ -26,6 +26,24 @@ class Placement:
         self.accelerator = accelerator.of(agent.device.type)
         """Of its home."""
 
+    def adopt(self, device: torch.device, amp_dtype: torch.dtype) -> None:
+        """Have another home than the CPU that the model was loaded on, as laya would use it.
+
+        ``amp_dtype`` is the type that the checkpoint names for autocast; the rest is as in laya's
+        ``Agent.__init__``.
+        """
+        if device.type == "cpu":
+            return
+        old = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
+        half = torch.float16 if device.type == "mps" or old else amp_dtype
+        self._home = (device, half, True)
+        self.accelerator = accelerator.of(device.type)
+
+    @property
+    def home(self) -> str:
+        """Where the model belongs."""
+        return str(self._home[0].type)
+
     @property
     def device(self) -> str:
         """Where the model is now."""

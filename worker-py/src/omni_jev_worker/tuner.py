@@ -60,8 +60,9 @@ class Tuner:
         """
         if self.asked.is_plain:
             return TuningState()
-        if (reason := self._unsuited(model.device)) is not None:
+        if (reason := self._unsuited(model.home)) is not None:
             self._refuse(self.asked, reason, compiler=self.asked.compiled)
+            model.untune()
             return self._done(PLAIN, None, model)
         begun = time.monotonic()
         model.move_to_cpu()
