@@ -6,20 +6,13 @@
 
 import asyncio
 import hmac
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive
 
 from omni_jev_worker import batch, bodies, health
 from omni_jev_worker.decisions import Decisions
 from omni_jev_worker.engine import Engine
+from omni_jev_worker.http import ClientGone, Header, Receive, Request, Response, Scope, Send
 from omni_jev_worker.pool import CheckpointPool
 from omni_jev_worker.protocol import decode, openapi, problems, render, request
 from omni_jev_worker.protocol.dialects import LAYA
@@ -65,18 +58,39 @@ class App:
             request_timeout=request_timeout,
         )
         self.draining = False
-        self.asgi = _Application(
-            routes=[
-                Route("/health", self._health, methods=["GET"]),
-                Route("/v1/models", self._models, methods=["GET"]),
-                Route("/v1/systemone", self._systemone, methods=["POST"]),
-                Route("/v1/systemone/batch", self._batch, methods=["POST"]),
-                Route("/openapi.json", _openapi, methods=["GET"]),
-                Route("/control/recover-device", self._recover_device, methods=["POST"]),
-            ],
-            exception_handlers={Problem: _answer_problem, HTTPException: _answer_http},
-        )
-        self.asgi.router.redirect_slashes = False
+        self.routes: Mapping[str, Mapping[str, Handler]] = {
+            "/health": {"GET": self._health},
+            "/v1/models": {"GET": self._models},
+            "/v1/systemone": {"POST": self._systemone},
+            "/v1/systemone/batch": {"POST": self._batch},
+            "/openapi.json": {"GET": _openapi},
+            "/control/recover-device": {"POST": self._recover_device},
+        }
+        """What answers each path and method; HEAD is answered as GET is."""
+
+    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        try:
+            handler = self._handler(scope["path"], scope["method"])
+            response = await handler(Request(scope["headers"], receive))
+        except Problem as problem:
+            response = _json(problem.status, problem.body, problem.headers)
+        await response.send(send)
+
+    def _handler(self, path: str, method: str) -> "Handler":
+        methods = self.routes.get(path)
+        if methods is None:
+            raise _not_found()
+        handler = methods.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
+            raise problems.refused(
+                405,
+                problems.INVALID_REQUEST,
+                "Method Not Allowed",
+                [(b"allow", allowed.encode())],
+            )
+        return handler
 
     async def _health(self, _: Request) -> Response:
         body = health.report(
@@ -105,8 +119,8 @@ class App:
     async def _systemone(self, http: Request) -> Response:
         self._authenticate(http)
         body = await bodies.read(http, self._limits)
-        codings = decode.codings(http.headers.getlist("content-encoding"))
-        return await _unless_gone(http.receive, self._answer(body, codings))
+        codings = decode.codings(http.lines(b"content-encoding"))
+        return await _unless_gone(http, self._answer(body, codings))
 
     async def _answer(self, body: bytes, codings: Sequence[str]) -> Response:
         asked = await self._parser.understand(body, codings, request.check)
@@ -115,8 +129,8 @@ class App:
     async def _batch(self, http: Request) -> Response:
         self._authenticate(http)
         body = await bodies.read(http, self._limits)
-        codings = decode.codings(http.headers.getlist("content-encoding"))
-        return await _unless_gone(http.receive, self._answer_batch(body, codings))
+        codings = decode.codings(http.lines(b"content-encoding"))
+        return await _unless_gone(http, self._answer_batch(body, codings))
 
     async def _answer_batch(self, body: bytes, codings: Sequence[str]) -> Response:
         asked = await self._parser.understand(body, codings, request.check_batch)
@@ -131,9 +145,9 @@ class App:
         The frontend forwards every path, so a client can ask for this one; without the token, which
         only the supervisor has, it is not there.
         """
-        given = next((v for k, v in http.scope["headers"] if k == b"x-omni-jev-control"), b"")
+        given = http.header(b"x-omni-jev-control")
         if self._control_token is None or not hmac.compare_digest(given, self._control_token):
-            raise HTTPException(404)
+            raise _not_found()
         try:
             reason = await asyncio.wrap_future(self._engine.recover_device())
             others = await self._pool.recover_device()
@@ -146,7 +160,7 @@ class App:
         if self._api_key is None:
             return
         # Bytes, not text: a header may hold any byte, and a comparison of texts raises on some.
-        header = next((v for k, v in http.scope["headers"] if k == b"authorization"), b"")
+        header = http.header(b"authorization")
         scheme, _, key = header.partition(b" ")
         if not hmac.compare_digest(key.strip(), self._api_key) or scheme.lower() != b"bearer":
             missing = "missing" if not header else "invalid"
@@ -158,59 +172,42 @@ class App:
             )
 
 
+Handler = Callable[[Request], Awaitable[Response]]
+
+
 async def _openapi(_: Request) -> Response:
-    return Response(openapi.page(), media_type="application/json")
+    return Response(200, openapi.page())
 
 
-class _Application(Starlette):
-    """Starlette without its own answer to the unexpected, which is plain text: ours is JSON."""
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Answer the faults that have a handler; let the others through to the envelope."""
-        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
-
-
-async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, Response]) -> Response:
-    """Run the work, or cancel it when the client closes its connection.
+async def _unless_gone(http: Request, work: Awaitable[Response]) -> Response:
+    """Do the work, or have it cancelled when the client closes its connection.
 
     Nobody would read the answer, and a client that gave up sends the same again: computing both
     makes one slow request three.
     """
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(receive))
+    mine = asyncio.current_task()
+    gone = asyncio.ensure_future(http.until_gone())
+    working = True
+
+    def stop(_: "asyncio.Task[None]") -> None:
+        if working and mine is not None and not gone.cancelled():
+            mine.cancel()
+
+    gone.add_done_callback(stop)
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientDisconnect
+        return await work
+    except asyncio.CancelledError:
+        if mine is None or not gone.done() or mine.uncancel():
+            raise
+        raise ClientGone from None
     finally:
-        for pending in (task, gone):
-            pending.cancel()
+        working = False
+        gone.cancel()
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def _not_found() -> Problem:
+    return Problem(404, "Not Found")
 
 
-def _json(status: int, body: Any, headers: Any = ()) -> Response:
-    response = Response(render.to_json(body), status, media_type="application/json")
-    response.raw_headers.extend(headers)
-    return response
-
-
-async def _answer_problem(_: Request, problem: Exception) -> Response:
-    if not isinstance(problem, Problem):
-        raise problem
-    return _json(problem.status, problem.body, problem.headers)
-
-
-async def _answer_http(_: Request, fault: Exception) -> Response:
-    """Answer what the router refuses: no such route, or not with this method."""
-    if not isinstance(fault, HTTPException):
-        raise fault
-    headers = [(k.lower().encode(), v.encode()) for k, v in (fault.headers or {}).items()]
-    if fault.status_code == 404:
-        return _json(404, {"detail": "Not Found"}, headers)
-    problem = problems.refused(fault.status_code, problems.INVALID_REQUEST, fault.detail)
-    return _json(problem.status, problem.body, headers)
+def _json(status: int, body: Any, headers: Sequence[Header] = ()) -> Response:
+    return Response(status, render.to_json(body), headers)

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
-from starlette.requests import Request
-
+from omni_jev_worker.http import Request
 from omni_jev_worker.protocol import decode, problems
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.protocol.problems import Problem
@@ -85,18 +84,20 @@ def catching(function: Callable[..., _T]) -> Callable[..., _T | Exception]:
 
 
 async def read(http: Request, limits: Limits) -> bytes:
-    """Read a body to its end. Raises 408, 413 or 415, or `ClientDisconnect`."""
-    if http.headers.get("content-type", "").lower().startswith("multipart/"):
+    """Read a body to its end. Raises 408, 413 or 415, or `ClientGone`."""
+    if http.header(b"content-type").lower().startswith(b"multipart/"):
         message = "multipart bodies are not supported: send JSON"
         raise problems.refused(415, problems.INVALID_REQUEST, message)
-    declared = http.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared) > _DISCARD_BYTES:
+    declared = http.header(b"content-length")
+    if declared.isdigit() and int(declared) > _DISCARD_BYTES:
         raise _too_large_to_read(limits)
     chunks: list[bytes] = []
     total = 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
-            async for chunk in http.stream():
+            more = True
+            while more:
+                chunk, more = await http.part()
                 total += len(chunk)
                 if total > _DISCARD_BYTES:
                     raise _too_large_to_read(limits)

@@ -6,10 +6,16 @@ import uuid
 from collections.abc import Iterable
 from typing import Final
 
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from omni_jev_worker import log
+from omni_jev_worker.http import (
+    Application,
+    ClientGone,
+    Message,
+    Receive,
+    Response,
+    Scope,
+    Send,
+)
 from omni_jev_worker.protocol import problems, render
 
 ID_HEADERS: Final = (b"x-request-id", b"x-typesafe-request-id")
@@ -20,16 +26,13 @@ _CLIENT_GONE: Final = 499
 
 
 class Envelope:
-    """An ASGI application around another one."""
+    """An application around another one."""
 
-    def __init__(self, inner: ASGIApp) -> None:
+    def __init__(self, inner: Application) -> None:
         self._inner = inner
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._inner(scope, receive, send)
-            return
         identity = request_id(scope["headers"])
         started = time.monotonic()
         status = _CLIENT_GONE
@@ -44,7 +47,7 @@ class Envelope:
 
         try:
             await self._inner(scope, receive, send_with_id)
-        except ClientDisconnect:
+        except ClientGone:
             # No answer: nobody is there to read it.
             pass
         except Exception as fault:
@@ -52,15 +55,17 @@ class Envelope:
             # the body, so the log gets its type and place.
             log.error(f"a request failed: {log.where(fault)}", request_id=identity.decode())
             if status == _CLIENT_GONE:
-                await _send_problem(problems.internal(), send_with_id)
-        log.debug(
-            "answered",
-            method=scope["method"],
-            path=scope["path"][:100],
-            status=status,
-            ms=round(1000 * (time.monotonic() - started), 1),
-            request_id=identity.decode(),
-        )
+                problem = problems.internal()
+                await Response(problem.status, render.to_json(problem.body)).send(send_with_id)
+        if log.tells_debug():
+            log.debug(
+                "answered",
+                method=scope["method"],
+                path=scope["path"][:100],
+                status=status,
+                ms=round(1000 * (time.monotonic() - started), 1),
+                request_id=identity.decode(),
+            )
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -69,14 +74,3 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         if name == b"x-request-id" and _GOOD_ID.fullmatch(value):
             return bytes(value)
     return uuid.uuid4().hex.encode()
-
-
-async def _send_problem(problem: problems.Problem, send: Send) -> None:
-    body = render.to_json(problem.body)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *problem.headers,
-    ]
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -24,6 +24,11 @@ LEVELS: Final = tuple(_LEVELS)
 """The levels that ``--log-level`` takes."""
 
 
+def tells_debug() -> bool:
+    """Say whether `debug` does anything, where making its fields would cost time."""
+    return _LOGGER.isEnabledFor(logging.DEBUG)
+
+
 def debug(message: str, **fields: Any) -> None:
     """Log for someone who looks for a fault."""
     _LOGGER.debug(message, extra={_FIELDS: fields})

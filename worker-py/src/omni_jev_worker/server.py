@@ -7,50 +7,14 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, cast
 
-import h11
 import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import uvloop
 
-from omni_jev_worker.envelope import ID_HEADERS, request_id
-from omni_jev_worker.protocol import problems, render
+from omni_jev_worker.connection import Connection
+from omni_jev_worker.http import Application
 
 # Longer than the frontend keeps an idle connection, so that it never sends into one being closed.
 _KEEP_ALIVE_SECONDS: Final = 75
-_MAX_HEADER_BYTES: Final = 64 * 1024
-
-
-class _Protocol(H11Protocol):
-    """Uvicorn's protocol, but what it refuses itself has the clients' error shape and its ids."""
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are no HTTP, and close."""
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            # An answer is under way: nothing more can be said.
-            self.transport.close()
-            return
-        # The headers of a request whose body is broken; none where its head is.
-        headers = self.headers if self.conn.our_state is h11.SEND_RESPONSE else None
-        identity = request_id(headers or ())
-        problem = problems.refused(400, problems.INVALID_REQUEST, msg)
-        body = render.to_json(problem.body)
-        answer = h11.Response(
-            status_code=problem.status,
-            headers=[
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
-                (b"connection", b"close"),
-                *((name, identity) for name in ID_HEADERS),
-            ],
-            reason=b"Bad Request",
-        )
-        for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
-        if headers is not None:
-            # The application still waits for the rest of the body, and must not answer as well.
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.close()
 
 
 async def _nothing() -> None:
@@ -62,7 +26,7 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: Application,
         *,
         drain_timeout: float,
         on_listening: Callable[[], None],
@@ -73,8 +37,8 @@ class Server(uvicorn.Server):
         """Take what to run on the loop before it listens, and after the last answer."""
         config = uvicorn.Config(
             cast("Any", app),
-            http=_Protocol,
-            loop="asyncio",
+            http=Connection,
+            loop="uvloop",
             ws="none",
             lifespan="off",
             log_config=None,
@@ -83,7 +47,6 @@ class Server(uvicorn.Server):
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=cast("int", drain_timeout),
-            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
         )
         super().__init__(config)
         self._on_listening = on_listening
@@ -93,7 +56,8 @@ class Server(uvicorn.Server):
 
     def run_on(self, listener: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT, then until the last answer or the end of the budget."""
-        asyncio.run(self._serve_on(listener))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve_on(listener))
 
     async def _serve_on(self, listener: socket.socket) -> None:
         try:
