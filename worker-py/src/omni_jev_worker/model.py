@@ -9,7 +9,7 @@ laya's inner functions, which is why laya is pinned.
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from laya.router import Router
 from numpy.typing import NDArray
 
 from omni_jev_worker import accelerator, log, packed
+from omni_jev_worker.answers import decoder_for
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import WEIGHTS, Checkpoint
 from omni_jev_worker.exits import bad_configuration
@@ -29,6 +30,7 @@ from omni_jev_worker.packed import PackedForward
 from omni_jev_worker.placement import Placement
 from omni_jev_worker.rows import Lost, RowBuilder, Specials, Text
 from omni_jev_worker.scores import NotFinite, Scores, differ
+from omni_jev_worker.tokens import reading_of
 from omni_jev_worker.tuned import Tuned
 from omni_jev_worker.tuning import Tuning
 
@@ -139,6 +141,7 @@ class Model:
         self._tuned: Tuned | None = None
         self._lengths_seen: set[int] = set()
         self._rows = _row_builder(agent)
+        self._decode = decoder_for(agent, QTYPES, temp_bucket)
 
     @property
     def device(self) -> str:
@@ -380,13 +383,10 @@ class Model:
 
     def decode(self, encoded: Encoded, scores: Scores) -> dict[str, Any]:
         """Turn scores into laya's answers, one for each question."""
-        items = encoded.items
-        if len(items) > len(encoded.ids):
-            items, scores = _join_groups(encoded, scores)
-        answers = self._agent._decode_answers(
-            scores.logits, scores.act, items, list(encoded.ids), encoded.internal, 0
-        )
-        return cast("dict[str, Any]", answers)
+        options = [len(item["markers"]) for item in encoded.items]
+        if len(options) > len(encoded.ids):
+            options, scores = _join_groups(encoded, scores)
+        return self._decode(scores.logits, scores.act, options, encoded.internal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,12 +416,12 @@ class Started:
         return results
 
 
-def _join_groups(encoded: Encoded, scores: Scores) -> tuple[list[dict[str, Any]], Scores]:
+def _join_groups(encoded: Encoded, scores: Scores) -> tuple[list[int], Scores]:
     """Make one row of the rows of each question, as if its options had fitted one.
 
-    The logits stand side by side as they are; the acts are those of the row with the best option.
+    Gives the options of each. The logits stand side by side as they are; the acts are those of the
+    row with the best option.
     """
-    items: list[dict[str, Any]] = []
     logits, acts = [], []
     first = 0
     for groups in encoded.groups:
@@ -430,23 +430,16 @@ def _join_groups(encoded: Encoded, scores: Scores) -> tuple[list[dict[str, Any]]
         parts = [scores.logits[row, :count] for row, count in zip(rows, counts, strict=True)]
         joined = np.concatenate(parts)
         best = max(rows, key=lambda row: parts[row - rows.start].max())
-        items.append({"markers": range(len(joined)), "ids": []})
         logits.append(joined)
         acts.append(scores.act[best])
         first += groups
     most = max(map(len, logits))
     padded = [np.pad(row, (0, most - len(row))) for row in logits]
-    return items, Scores(np.stack(padded), np.stack(acts))
+    return [len(row) for row in logits], Scores(np.stack(padded), np.stack(acts))
 
 
 def _row_builder(agent: Agent) -> RowBuilder:
     tokenizer = agent.tok
-
-    def tokenize(texts: list[str]) -> list[list[int]]:
-        # Untruncated: what is cut is counted. (Over the model's length it would log a warning.)
-        encoded = tokenizer(texts, add_special_tokens=False, verbose=False)
-        return cast("list[list[int]]", encoded["input_ids"])
-
     specials = Specials(
         tokenizer.cls_token_id,
         tokenizer.sep_token_id,
@@ -454,7 +447,7 @@ def _row_builder(agent: Agent) -> RowBuilder:
         tokenizer.mask_token,
     )
     return RowBuilder(
-        tokenize,
+        reading_of(tokenizer),
         specials,
         window=int(agent.cfg.get("max_len", 512)),
         head=int(agent.cfg.get("head_max_len", 192)),
