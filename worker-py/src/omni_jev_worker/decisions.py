@@ -1,16 +1,16 @@
 """The way of a checked request to its answer: which checkpoint, in what time, and through what."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
 
-from omni_jev_worker.bodies import catching
 from omni_jev_worker.engine import Engine, InferenceFailed
 from omni_jev_worker.pool import CheckpointPool
 from omni_jev_worker.protocol import problems, render
 from omni_jev_worker.protocol.dialects import JEV
 from omni_jev_worker.protocol.request import Request
 from omni_jev_worker.queue import Job, QueueClosed, QueueFull, RowQueue
+from omni_jev_worker.reader import Landing, Reader
 from omni_jev_worker.routing import Routing
 
 _TIMEOUT: Final = "timeout_error"
@@ -37,8 +37,9 @@ class Decisions:
         self._dialect = dialect
         self._reject_truncated = reject_truncated
         self._request_timeout = request_timeout
-        # One thread owns the tokenizer: shared by threads it raises "Already borrowed".
-        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="encode")
+        self._reader = Reader()
+        self._landing = Landing()
+        self._under_way = 0
 
     async def decide(self, asked: Request) -> dict[str, Any]:
         """Answer a checked request in its time. Raises `Problem`.
@@ -46,12 +47,17 @@ class Decisions:
         Cancelled when its client leaves, at whatever step it is; so is the work of one that takes
         too long.
         """
+        self._under_way += 1
         try:
+            if self._request_timeout is None:
+                return await self._decide_at_leisure(asked)
             async with asyncio.timeout(self._request_timeout):
                 return await self._decide_at_leisure(asked)
         except TimeoutError:
             message = f"no answer within the worker's {self._request_timeout:g} s"
             raise problems.refused(504, _TIMEOUT, message) from None
+        finally:
+            self._under_way -= 1
 
     async def _decide_at_leisure(self, asked: Request) -> dict[str, Any]:
         default = self._engine.snapshot.model.name
@@ -59,10 +65,9 @@ class Decisions:
         try:
             if chosen is None or chosen["model"] == default:
                 with self._queue.admit(self._engine.model.most_rows(asked.questions)):
-                    if chosen is None:
-                        chosen = await self._by_state(asked.state)
-                    if chosen["model"] == default:
-                        return await self._by_default(asked, chosen)
+                    job, chosen = await self._go(asked, chosen)
+                    if job is not None:
+                        return self._answer(job, chosen)
         except QueueFull as full:
             raise problems.overloaded(
                 "too many questions are waiting for this worker", full.retry_after
@@ -75,29 +80,81 @@ class Decisions:
         answer["x_routing" if self._dialect == JEV else "routing"] = chosen
         return answer
 
-    async def _by_state(self, state: Any) -> dict[str, Any]:
-        if not self._routing.reads_states:
-            return self._routing.by_state(state)
-        # Finding out a long text's language takes tens of milliseconds.
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._encoder, self._routing.by_state, state)
+    async def _go(
+        self, asked: Request, chosen: dict[str, Any] | None
+    ) -> tuple[Job | None, dict[str, Any]]:
+        """Bring an admitted request through the reading thread and the engine's.
 
-    async def _by_default(self, asked: Request, routing: dict[str, Any]) -> dict[str, Any]:
-        """Answer an admitted request by the default checkpoint."""
+        Gives the job with its scores, none if another checkpoint answers, and who answers and why.
+        """
+        if chosen is None and not self._routing.reads_states:
+            chosen = self._routing.by_state(asked.state)
+        way = _Way(asked, chosen, asyncio.get_running_loop().create_future())
+        alone = self._under_way == 1
+        self._reader.read(lambda: self._read(way), characters=asked.characters, alone=alone)
+        try:
+            await way.end
+        except asyncio.CancelledError:
+            way.give_up()
+            raise
+        if way.fault is not None:
+            raise _unanswerable(way.fault)
+        if way.chosen is None:
+            raise RuntimeError("nobody was chosen")
+        return way.job, way.chosen
+
+    def _read(self, way: "_Way") -> None:
+        """Choose the checkpoint, and hand the tokens to the engine if it is the default."""
+        if way.given_up:
+            return
+        try:
+            if way.chosen is None:
+                way.chosen = self._routing.by_state(way.asked.state)
+            name = way.chosen["model"]
+            if name == self._engine.snapshot.model.name:
+                self._hand_over(way, name)
+                return
+        except Exception as fault:
+            way.fault = fault
+        self._landing.land(way.end)
+
+    def _hand_over(self, way: "_Way", name: str) -> None:
         model = self._engine.model
-        encoded = await asyncio.get_running_loop().run_in_executor(
-            self._encoder, catching(model.encode), asked.state, asked.questions
-        )
-        if isinstance(encoded, Exception):
-            raise _unanswerable(encoded)
-        notes = encoded.notes()
+        encoded = model.encode(way.asked.state, way.asked.questions)
         if self._reject_truncated:
-            problems.refuse_truncated(notes)
-        job = Job(checkpoint=routing["model"], encoded=encoded, lengths=encoded.lengths)
+            problems.refuse_truncated(encoded.notes())
+        job = Job(checkpoint=name, encoded=encoded, lengths=encoded.lengths)
         self._queue.put(job)
-        scores = await asyncio.wrap_future(job.result)
-        answers = model.decode(encoded, scores)
-        return render.decision(answers, notes, encoded.tokens, routing, self._dialect)
+        way.job = job
+        job.result.add_done_callback(lambda _: self._landing.land(way.end))
+        if way.given_up:
+            # In the meantime: whoever gave up saw no job.
+            job.result.cancel()
+
+    def _answer(self, job: Job, routing: dict[str, Any]) -> dict[str, Any]:
+        encoded = job.encoded
+        answers = self._engine.model.decode(encoded, job.result.result())
+        return render.decision(answers, encoded.notes(), encoded.tokens, routing, self._dialect)
+
+
+@dataclass(slots=True, eq=False)
+class _Way:
+    """A request on its way to the engine and back."""
+
+    asked: Request
+    chosen: dict[str, Any] | None
+    """Which checkpoint answers and why; none while only the state can tell."""
+    end: "asyncio.Future[None]"
+    """Ends when the scores are there, when there is a fault, or when another checkpoint answers."""
+    job: Job | None = None
+    fault: Exception | None = None
+    given_up: bool = False
+
+    def give_up(self) -> None:
+        """Let nothing more be done."""
+        self.given_up = True
+        if self.job is not None:
+            self.job.result.cancel()
 
 
 def _unanswerable(fault: Exception) -> Exception:

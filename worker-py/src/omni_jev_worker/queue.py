@@ -145,6 +145,9 @@ class RowQueue:
 
     def _forget(self, job: Job | Errand) -> None:
         """Drop a job that was given up, or of which a part has failed."""
+        if isinstance(job, Job) and not job.left:
+            # The engine has been given all of it.
+            return
         with self._changed, suppress(ValueError):
             self._waiting.remove(job)
 

@@ -89,9 +89,8 @@ def parse(body: bytes, limits: Limits) -> Any:
         raise invalid((fault.start,), "the body is not UTF-8", "json_invalid") from None
     # A call for each integer costs time too: only where one may be long.
     long_numbers = _LONG_NUMBER in body.translate(_DIGITS_TO_ZERO)
-    parse_int = _short_integer if long_numbers else None
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_int=parse_int)
+        return (_CAREFUL_DECODER if long_numbers else _DECODER).decode(text)
     except json.JSONDecodeError as fault:
         raise invalid((fault.pos,), "JSON decode error", "json_invalid") from None
     except (ValueError, RecursionError):
@@ -130,6 +129,13 @@ def _short_integer(digits: str) -> int:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(name)
+
+
+# `json.loads` makes one at each call.
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_CAREFUL_DECODER: Final = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_int=_short_integer
+)
 
 
 def _unpack(body: bytes, coding: str, most: int) -> bytes:

@@ -2,11 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from omni_jev_worker.protocol import jev
 from omni_jev_worker.protocol.dialects import JEV
 from omni_jev_worker.protocol.problems import Problem
+
+# `json.dumps` makes an encoder at each call.
+_as_json: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
 
 
 def to_json(value: Any) -> bytes:
@@ -14,8 +19,7 @@ def to_json(value: Any) -> bytes:
 
     NaN is no JSON: a client would fail on it, or worse, read a null as an answer.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8")
+    return _as_json(value).encode("utf-8")
 
 
 def decision(

@@ -35,6 +35,8 @@ class Request:
     """A string, object or array (or null, which upstream reads as the text ``null``)."""
     questions: dict[str, dict[str, Any]]
     """Questions by id, in the client's order, in the form that Laya takes."""
+    characters: int | None = None
+    """Of all its texts together; none where nobody has counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,9 @@ def check(value: Any, limits: Limits, dialect: str = LAYA) -> Request:
         _check_state(("state",), body["state"], dialect, faults)
     questions = _check_questions(body, limits, dialect, faults)
     faults.raise_any()
-    _check_state_size(body["state"], limits)
-    _check_question_sizes(questions, limits)
-    return Request(model=body.get("model"), state=body["state"], questions=questions)
+    state = body["state"]
+    characters = _check_state_size(state, limits) + _check_question_sizes(questions, limits)
+    return Request(body.get("model"), state, questions, characters)
 
 
 def check_batch(value: Any, limits: Limits, dialect: str = LAYA) -> Batch:
@@ -285,12 +287,16 @@ def _add_text_fault(here: Location, faults: Faults) -> None:
     faults.add(here, "Input should be a string, an object or an array", "text_type")
 
 
-def _check_state_size(state: Any, limits: Limits) -> None:
-    if _characters(state) > limits.state_characters:
+def _check_state_size(state: Any, limits: Limits) -> int:
+    """Give the characters of a state. Raises the 413."""
+    length = _characters(state)
+    if length > limits.state_characters:
         raise too_large(f"the state is longer than {limits.state_characters} characters")
+    return length
 
 
-def _check_question_sizes(questions: dict[str, dict[str, Any]], limits: Limits) -> None:
+def _check_question_sizes(questions: dict[str, dict[str, Any]], limits: Limits) -> int:
+    """Give the characters of all questions. Raises the 413."""
     total = 0
     for question in questions.values():
         for text in _texts(question):
@@ -302,6 +308,7 @@ def _check_question_sizes(questions: dict[str, dict[str, Any]], limits: Limits) 
     if total > limits.question_characters:
         most = limits.question_characters
         raise too_large(f"the questions together are longer than {most} characters")
+    return total
 
 
 def _texts(question: dict[str, Any]) -> list[Any]:
