@@ -105,7 +105,7 @@ def test_a_token_added_past_the_weights_by_another_model_is_no_reason_to_refuse(
 def test_a_fault_of_the_machine_is_left_to_another_start(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, step: str, fault: Exception
 ) -> None:
-    def fail(*arguments: Any) -> Any:
+    def fail(*arguments: Any, **options: Any) -> Any:
         raise fault
 
     monkeypatch.setattr(Model, step, fail)
@@ -121,7 +121,7 @@ def test_a_fault_of_the_machine_is_left_to_another_start(
 def test_any_other_fault_before_the_end_of_the_warm_up_is_the_checkpoints(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, step: str, kind: type[Exception]
 ) -> None:
-    def fail(*arguments: Any) -> Any:
+    def fail(*arguments: Any, **options: Any) -> Any:
         raise kind("the reason")
 
     monkeypatch.setattr(Model, step, fail)
@@ -135,7 +135,7 @@ def test_any_other_fault_before_the_end_of_the_warm_up_is_the_checkpoints(
 def test_a_fault_that_is_not_about_the_checkpoint_is_left_to_another_start(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: Any) -> Any:
+    def fail(*arguments: Any, **options: Any) -> Any:
         raise ValueError
 
     monkeypatch.setattr("gc.freeze", fail)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS: Final = 1.0
 
+# How old what `/health` says of batches may be.
+_TELL_SECONDS: Final = 0.02
+
 LAYA: Final = "laya"
 """The pass that is laya's own, for ``--forward``."""
 
@@ -81,6 +84,8 @@ class Engine:
         self._releases = memory.Releases(release_memory)
         self._keep_warm = keep_warm
         self._kept_warm = 0
+        self._untold = False
+        self._told_at = self._ran_at = time.monotonic()
         self._forward = forward
         self._tuner = tuner if tuner is not None else Tuner(PLAIN)
         self._tuning = TuningState()
@@ -151,10 +156,12 @@ class Engine:
             self._queue, self._start, self._give_out, works_alone=lambda: self.model.is_tuned
         )
         try:
-            while (found := pipeline.next(lambda: self._batcher, self._keep_warm)) is not None:
+            while (found := pipeline.next(lambda: self._batcher, self._patience())) is not None:
+                if self._untold:
+                    self._tidy_up()
                 if isinstance(found, Errand):
                     found.result.set_result(found.work())
-                else:
+                elif self._is_due(time.monotonic()):
                     self._stay_warm()
         except BaseException as fault:
             # Without this thread nothing is ever answered again: a new process is the cure.
@@ -302,7 +309,18 @@ class Engine:
         """Complete the requests that have all their scores now."""
         for piece, scores in zip(batch, results, strict=True):
             self._complete(piece, scores)
-        self._tidy_up()
+        self._untold = True
+        now = self._ran_at = time.monotonic()
+        # Not after each: whoever sends the answers would wait for it.
+        if now - self._told_at > _TELL_SECONDS:
+            self._tidy_up()
+
+    def _patience(self) -> float | None:
+        """Say how long to wait for a batch before there is something else to do."""
+        return _TELL_SECONDS if self._untold else self._keep_warm
+
+    def _is_due(self, now: float) -> bool:
+        return self._keep_warm is not None and now - self._ran_at >= self._keep_warm
 
     def _complete(self, piece: Slice, scores: Any) -> None:
         job = piece.job
@@ -333,6 +351,7 @@ class Engine:
 
     def _stay_warm(self) -> None:
         """Run a tiny batch, so that the device does not slow down."""
+        self._ran_at = time.monotonic()
         if self._inference is not None and self._tiny is not None:
             self._inference.run([self._tiny])
             self._kept_warm += 1
@@ -341,6 +360,7 @@ class Engine:
     def _tidy_up(self) -> None:
         """Release memory past the threshold, between batches, and tell what there is now."""
         model = self.model
+        self._untold, self._told_at = False, time.monotonic()
         if model.device != self._batches_suit:
             self._fit_batches_to(model.device)
         # A discrete GPU's memory is not in the system's count; Metal's is.
