@@ -60,7 +60,7 @@ def test_nobody_reads_a_short_text_while_a_long_one_is_read() -> None:
 def test_futures_that_other_threads_end_come_to_their_end_on_the_loop() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        landing = Landing()
+        landing = Landing(loop)
         futures = [loop.create_future() for _ in range(1000)]
         futures[7].cancel()
 
@@ -84,5 +84,5 @@ def test_a_future_whose_loop_has_ended_harms_no_thread() -> None:
     loop = asyncio.new_event_loop()
     future = loop.create_future()
     loop.close()
-    Landing().land(future)
+    Landing(loop).land(future)
     assert not future.done()

@@ -38,7 +38,7 @@ class Decisions:
         self._reject_truncated = reject_truncated
         self._request_timeout = request_timeout
         self._reader = Reader()
-        self._landing = Landing()
+        self._landing: Landing | None = None
         self._under_way = 0
 
     async def decide(self, asked: Request) -> dict[str, Any]:
@@ -89,7 +89,10 @@ class Decisions:
         """
         if chosen is None and not self._routing.reads_states:
             chosen = self._routing.by_state(asked.state)
-        way = _Way(asked, chosen, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        if self._landing is None or self._landing.loop is not loop:
+            self._landing = Landing(loop)
+        way = _Way(asked, chosen, self._landing, loop.create_future())
         alone = self._under_way == 1
         self._reader.read(lambda: self._read(way), characters=asked.characters, alone=alone)
         try:
@@ -116,7 +119,7 @@ class Decisions:
                 return
         except Exception as fault:
             way.fault = fault
-        self._landing.land(way.end)
+        way.landing.land(way.end)
 
     def _hand_over(self, way: "_Way", name: str) -> None:
         model = self._engine.model
@@ -126,7 +129,7 @@ class Decisions:
         job = Job(checkpoint=name, encoded=encoded, lengths=encoded.lengths)
         self._queue.put(job)
         way.job = job
-        job.result.add_done_callback(lambda _: self._landing.land(way.end))
+        job.result.add_done_callback(lambda _: way.landing.land(way.end))
         if way.given_up:
             # In the meantime: whoever gave up saw no job.
             job.result.cancel()
@@ -144,6 +147,7 @@ class _Way:
     asked: Request
     chosen: dict[str, Any] | None
     """Which checkpoint answers and why; none while only the state can tell."""
+    landing: Landing
     end: "asyncio.Future[None]"
     """Ends when the scores are there, when there is a fault, or when another checkpoint answers."""
     job: Job | None = None

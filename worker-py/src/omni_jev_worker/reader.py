@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final
 
@@ -54,21 +55,23 @@ class Reader:
 
 
 class Landing:
-    """Brings futures of the event loop to their end from other threads, many with one wake-up."""
+    """Brings futures of one event loop to their end from other threads, many with one wake-up."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self._landed: deque[asyncio.Future[None]] = deque()
         self._woken = False
 
     def land(self, future: "asyncio.Future[None]") -> None:
         """End a future, from any thread. One that has ended already is left alone."""
-        loop = future.get_loop()
         self._landed.append(future)
         # Whoever finds it set comes before `_wake` takes it back, and so before it empties the
         # queue.
-        if not self._woken and not loop.is_closed():
+        if not self._woken:
             self._woken = True
-            loop.call_soon_threadsafe(self._wake)
+            # A loop that has ended has nobody who waits.
+            with suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
         self._woken = False
