@@ -173,3 +173,33 @@ def test_a_text_is_tokenized_once_for_many_states() -> None:
     results = [rows.rows(question, rows.state(f"state {n}"), newest_last=False) for n in range(5)]
     assert len(asked) == 3 + 5
     assert len({str(row[0].ids[: row[0].markers[-1]]) for row, _ in results}) == 1
+
+
+def test_a_question_that_comes_again_is_neither_laid_out_again_nor_changed_by_its_states() -> None:
+    read: list[str] = []
+
+    def counting(texts: list[str]) -> list[list[int]]:
+        read.extend(texts)
+        return words(texts)
+
+    build = RowBuilder(counting, SPECIALS, window=24, head=16)
+    again = Text("choice", "which one", ["a b", "c"])
+    first = build.rows(again, [7] * 3, newest_last=False)
+    seen = len(read)
+    long = build.rows(again, [8] * 90, newest_last=True)
+    assert build.rows(again, [7] * 3, newest_last=False) == first
+    assert len(read) == seen
+    assert long == builder(24, 16).rows(again, [8] * 90, newest_last=True)
+    # Where one word ends and the next begins tells two questions apart.
+    other = Text("choice", "which one", ["a", "b c"])
+    assert build.rows(other, [7] * 3, newest_last=False) != first
+
+
+def test_questions_are_forgotten_past_a_bound_and_long_ones_are_not_kept() -> None:
+    build = builder()
+    for number in range(2000):
+        build.rows(Text("noul", f"{number}", ["no", "yes"]), [], newest_last=False)
+    known = len(build._known)
+    assert known < 1000
+    build.rows(Text("noul", "x" * 5000, ["no", "yes"]), [], newest_last=False)
+    assert len(build._known) == known

@@ -1,8 +1,10 @@
 """What the process holds of memory, when to give some back, and what "out of memory" looks like."""
 
 import ctypes
+import mmap
 import os
 import sys
+from functools import cache
 from types import TracebackType
 from typing import Final
 
@@ -66,10 +68,15 @@ def footprint_bytes() -> int:
     if sys.platform == "darwin":
         return _footprint_of_macos()
     try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(os.pread(_statm(), 200, 0).split()[1]) * mmap.PAGESIZE
     except (OSError, ValueError, IndexError):
         return 0
+
+
+@cache
+def _statm() -> int:
+    """Give what is read after every batch: to open it each time takes longer than a small one."""
+    return os.open("/proc/self/statm", os.O_RDONLY)
 
 
 def give_back_to_system() -> None:

@@ -26,6 +26,8 @@ _GROUP: Final = 16
 
 _CACHED_TEXTS: Final = 4096
 _CACHED_CHARACTERS: Final = 512
+_CACHED_QUESTIONS: Final = 512
+_CACHED_QUESTION_CHARACTERS: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class RowBuilder:
         self._window = window
         self._budget = head
         self._keep_ends = keep_ends
+        self._known: OrderedDict[tuple[str, ...], _Laid] = OrderedDict()
 
     def state(self, text: str) -> Tokens:
         """Tokenize a state, once for all questions about it."""
@@ -118,25 +121,42 @@ class RowBuilder:
 
         ``newest_last`` keeps the end of a state that is too long, and not its start.
         """
+        laid = self._laid(question)
+        rows = []
+        state_lost = 0
+        for head in laid.heads:
+            room = max(0, self._window - len(head.ids) - 1)
+            kept = state[max(0, len(state) - room) :] if newest_last else state[:room]
+            state_lost = max(state_lost, len(state) - len(kept))
+            ids = [*head.ids, *kept, self._specials.sep][: self._window]
+            rows.append(Row(ids, head.markers))
+        return rows, Lost(state_lost, laid.options_lost, laid.instructions_lost)
+
+    def _laid(self, question: Text) -> "_Laid":
+        """Lay out the rows before their state, which are the same for state after state."""
+        key = (question.kind, question.instructions, *question.options)
+        laid = self._known.get(key)
+        if laid is not None:
+            self._known.move_to_end(key)
+            return laid
+        laid = self._lay(question)
+        if sum(map(len, key)) <= _CACHED_QUESTION_CHARACTERS:
+            self._known[key] = laid
+            if len(self._known) > _CACHED_QUESTIONS:
+                self._known.popitem(last=False)
+        return laid
+
+    def _lay(self, question: Text) -> "_Laid":
         lead = f"{question.kind} question: {self._clean(question.instructions)}"
         head, *options = self._tokenize([lead, *(f" {self._clean(o)}" for o in question.options)])
         marked = [[self._specials.mask, *self._shorten(tokens)] for tokens in options]
         heads = [self._head(head, group) for group in self._groups(head, marked)]
         whole = sum(len(tokens) + 1 for tokens in options)
-        rows = []
-        state_lost = 0
-        for laid in heads:
-            room = max(0, self._window - len(laid.ids) - 1)
-            kept = state[max(0, len(state) - room) :] if newest_last else state[:room]
-            state_lost = max(state_lost, len(state) - len(kept))
-            ids = [*laid.ids, *kept, self._specials.sep][: self._window]
-            rows.append(Row(ids, laid.markers))
-        lost = Lost(
-            state=state_lost,
-            options=whole - sum(laid.option_tokens for laid in heads),
-            instructions=max(laid.instructions_lost for laid in heads),
+        return _Laid(
+            heads,
+            options_lost=whole - sum(each.option_tokens for each in heads),
+            instructions_lost=max(each.instructions_lost for each in heads),
         )
-        return rows, lost
 
     def _clean(self, text: str) -> str:
         return text.replace(self._specials.mask_text, " ")
@@ -190,6 +210,15 @@ class _Head:
     ids: Tokens
     markers: list[int]
     option_tokens: int
+    instructions_lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A question's rows before their state."""
+
+    heads: Sequence[_Head]
+    options_lost: int
     instructions_lost: int
 
 
