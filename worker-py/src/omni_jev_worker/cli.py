@@ -6,10 +6,11 @@ seconds; everything that serves is loaded and warm before a socket listens.
 
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from omni_jev_worker import (
     __version__,
@@ -24,9 +25,18 @@ from omni_jev_worker import (
     versions,
 )
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
-from omni_jev_worker.exits import FAILED, STOPPED, Refusal
+from omni_jev_worker.exits import BAD_CONFIGURATION, FAILED, STOPPED, Refusal, bad_flags
 from omni_jev_worker.launch import Launch
 from omni_jev_worker.settings import Settings
+
+if TYPE_CHECKING:
+    # For the types alone: what these import would make `--help` slow.
+    from omni_jev_worker.engine import Engine
+    from omni_jev_worker.queue import RowQueue
+    from omni_jev_worker.tuner import TuningState
+
+PARITY: Final = "parity"
+"""The word before the flags that compares, prints and ends, instead of serving."""
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -34,10 +44,13 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 def main(argv: Sequence[str]) -> int:
     """Run the worker until it is asked to stop; give its exit code."""
     _stop_at_once_when_asked()
+    compare = list(argv[:1]) == [PARITY]
     try:
-        asked = settings.parse(argv, os.environ)
+        asked = settings.parse(argv[1:] if compare else argv, os.environ)
         log.set_up(asked.log_level)
-        return _run(asked)
+        if compare and asked.tuning.is_plain:
+            raise bad_flags(f"{PARITY} needs --compile or --weights: nothing else is compared")
+        return _run(asked, compare=compare)
     except SystemExit as end:
         # --help and --version have printed what was asked for.
         return int(end.code or 0)
@@ -48,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         return refusal.code
 
 
-def _run(asked: Settings) -> int:
+def _run(asked: Settings, *, compare: bool) -> int:
     settings.warn_of_unread_variables(os.environ)
     checkpoint = _find(asked)
     if checkpoint.name == DEMO:
@@ -67,27 +80,30 @@ def _run(asked: Settings) -> int:
         physical_cores=processors.physical_cores(),
         chosen_by="--threads" if asked.threads is not None else "physical cores",
     )
-    return _serve(asked, checkpoint, Launch(asked, checkpoint, threads), threads, installed)
+    launch = Launch(asked, checkpoint, threads)
+    engine, queue = _engine(asked, checkpoint, threads, installed)
+    fault = engine.start().exception()
+    if fault is not None:
+        refusal = faults.refusal_of(fault)
+        if refusal is not None:
+            raise refusal
+        log.error(f"the worker could not start: {log.where(fault)}: {faults.cause_of(fault)}")
+        return FAILED
+    if compare:
+        return _tell_parity(engine.snapshot.tuning)
+    return _serve(asked, checkpoint, launch, engine, queue)
 
 
-def _serve(
-    asked: Settings,
-    checkpoint: Checkpoint,
-    launch: Launch,
-    threads: int,
-    installed: Mapping[str, str],
-) -> int:
-    from omni_jev_worker.app import App
+def _engine(
+    asked: Settings, checkpoint: Checkpoint, threads: int, installed: Mapping[str, str]
+) -> "tuple[Engine, RowQueue]":
     from omni_jev_worker.engine import Engine
-    from omni_jev_worker.envelope import Envelope
     from omni_jev_worker.known_answers import KnownAnswers
-    from omni_jev_worker.pool import CannotPreload, CheckpointPool
     from omni_jev_worker.queue import RowQueue
-    from omni_jev_worker.routing import Routing
-    from omni_jev_worker.server import Server
     from omni_jev_worker.tuner import Tuner
 
     queue = RowQueue(asked.max_queue)
+    known = KnownAnswers(Path(asked.compile_cache) / "parity", checkpoint.folder, installed)
     engine = Engine(
         checkpoint,
         queue,
@@ -102,18 +118,33 @@ def _serve(
             asked.tuning,
             require_compile=asked.require_compile,
             require_parity=asked.require_parity,
-            known=KnownAnswers(Path(asked.compile_cache) / "parity", checkpoint.folder, installed),
+            known=known,
         ),
     )
-    fault = engine.start().exception()
-    if fault is not None:
-        refusal = faults.refusal_of(fault)
-        if refusal is not None:
-            raise refusal
-        log.error(f"the worker could not start: {log.where(fault)}: {faults.cause_of(fault)}")
-        return FAILED
+    return engine, queue
+
+
+def _tell_parity(state: "TuningState") -> int:
+    """Print what the parity gate found; the exit code says whether all that was asked for runs."""
+    from omni_jev_worker import parity_table
+
+    # Not `print`: whatever libraries print is a line of the log.
+    if sys.__stdout__ is not None:
+        sys.__stdout__.write("\n".join(parity_table.lines(state)) + "\n")
+    return BAD_CONFIGURATION if state.is_less else STOPPED
+
+
+def _serve(
+    asked: Settings, checkpoint: Checkpoint, launch: Launch, engine: "Engine", queue: "RowQueue"
+) -> int:
+    from omni_jev_worker.app import App
+    from omni_jev_worker.envelope import Envelope
+
     # Torch is here by now, and laya with it.
     from omni_jev_worker.model import route
+    from omni_jev_worker.pool import CannotPreload, CheckpointPool
+    from omni_jev_worker.routing import Routing
+    from omni_jev_worker.server import Server
 
     pool = CheckpointPool(launch.command, room=asked.max_loaded - 1, most_waiting=asked.max_queue)
     routing = Routing(
