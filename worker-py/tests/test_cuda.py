@@ -11,7 +11,10 @@ from omni_jev_worker import checkpoints
 from omni_jev_worker.model import Model
 from started_engine import NOUL, Started, starting
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
 
 ROWS = 64
 # Cut to the window, so every row is as long as rows get.

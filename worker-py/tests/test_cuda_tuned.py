@@ -1,0 +1,206 @@
+"""Half precision and compiled on a real CUDA device: equal, bounded, and honest when it fails."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from omni_jev_worker import checkpoints
+from omni_jev_worker.model import Model
+from omni_jev_worker.queue import Errand
+from omni_jev_worker.tuner import Tuner
+from omni_jev_worker.tuning import Tuning
+from started_engine import LONG, NOUL, Started, starting
+from test_cuda import CLOSE, STATE, leave, probability
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
+
+ASKED = Tuning("fp16", compiled=True)
+SOAK_SECONDS = float(os.environ.get("OMNI_JEV_SOAK_SECONDS", "600"))
+
+
+@pytest.fixture(scope="module")
+def demo() -> Path:
+    return checkpoints.find_demo({}).folder
+
+
+@pytest.fixture(scope="module")
+def tuned(demo: Path) -> Iterator[Started]:
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    with starting(demo, device="cuda", require_device=True, tuner=Tuner(ASKED)) as made:
+        yield made
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@pytest.fixture(scope="module")
+def on_cpu(demo: Path) -> Model:
+    return Model(checkpoints.from_folder(str(demo)), "cpu")
+
+
+def right(on_cpu: Model, state: Any, questions: Any = NOUL) -> Any:
+    encoded = on_cpu.encode(state, questions)
+    scores = on_cpu.infer([encoded])[0]
+    assert not isinstance(scores, Exception)
+    return on_cpu.decode(encoded, scores)
+
+
+def words(count: int) -> str:
+    return " ".join(STATE.split()[:count])
+
+
+def test_what_was_asked_for_runs_and_all_shapes_are_there(tuned: Started) -> None:
+    now = tuned.engine.snapshot
+    assert now.tuning.given == ASKED, now.tuning.reasons
+    assert now.compiled.active
+    assert now.compiled.recorded > 50
+    assert now.model.weights_dtype == "torch.float16"
+    assert now.tuning.parity is not None
+    assert now.tuning.parity.largest < 0.005
+
+
+def test_every_length_has_the_answer_of_full_precision_and_none_is_compiled_anew(
+    tuned: Started, on_cpu: Model
+) -> None:
+    before = tuned.engine.snapshot.compiled.graphs
+    for count in (0, 1, 5, 20, 33, 60, 61, 100, 150, 250, 400, 900):
+        found = probability(tuned.ask(words(count)))
+        assert abs(found - probability(right(on_cpu, words(count)))) <= CLOSE
+    tuned.settle()
+    assert tuned.engine.snapshot.compiled.graphs == before
+
+
+def test_rows_together_have_the_answers_that_each_has_alone(tuned: Started) -> None:
+    counts = [0, 3, 20, 61, 100, 180, 400] * 9
+    alone = [probability(tuned.ask(words(count))) for count in counts[:7]] * 9
+    jobs = [tuned.job(words(count)) for count in counts]
+    with tuned.held():
+        for job in jobs:
+            tuned.queue.put(job)
+    together = [probability(tuned.answers(job)) for job in jobs]
+    assert together == pytest.approx(alone, abs=0.005)
+
+
+def test_the_device_holds_no_more_after_every_length_than_before(tuned: Started) -> None:
+    for count in range(0, 420, 5):
+        tuned.ask(words(count))
+    tuned.settle()
+    held = tuned.engine.snapshot.memory.device_bytes
+    for count in range(0, 420, 3):
+        tuned.ask(words(count))
+    tuned.settle()
+    assert tuned.engine.snapshot.memory.device_bytes <= held + 64 * 2**20
+
+
+def test_a_shape_that_no_memory_is_left_for_is_answered_on_the_cpu_and_the_model_stays(
+    tuned: Started, on_cpu: Model
+) -> None:
+    before = tuned.engine.snapshot.fallback.count
+    criteria = {f"option {n}": None for n in range(40)}
+    # So many options that no shape was recorded for them.
+    asked = {"q": {"type": "choice", "instructions": "Which?", "criteria": criteria}}
+    expected = right(on_cpu, words(300), asked)
+    device_pass = tuned.model._tuned and tuned.model._tuned.device_pass
+    assert device_pass
+    kept = dict(device_pass._recorded)
+    leave(0)
+    found = tuned.ask(words(300), asked)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    assert found["q"]["choice"] == expected["q"]["choice"]
+    tuned.settle()
+    now = tuned.engine.snapshot
+    assert now.model.device == "cuda"
+    assert now.fallback.since is None
+    assert now.fallback.count > before or len(device_pass._recorded) > len(kept)
+    assert abs(probability(tuned.ask(STATE)) - probability(right(on_cpu, STATE))) <= CLOSE
+    tuned.settle()
+    assert tuned.engine.snapshot.compiled.active
+
+
+def test_a_lost_device_is_served_uncompiled_from_the_cpu_and_comes_back_as_it_was(
+    tuned: Started, on_cpu: Model
+) -> None:
+    errand = Errand(tuned.model.move_to_cpu)
+    tuned.queue.put(errand)
+    errand.result.result(LONG)
+    assert abs(probability(tuned.ask(STATE)) - probability(right(on_cpu, STATE))) <= 1e-3
+    tuned.settle()
+    lost = tuned.engine.snapshot
+    assert (lost.model.device, lost.model.device_mismatch) == ("cpu", True)
+    assert not lost.compiled.active
+    assert tuned.engine.recover_device().result(LONG) is None
+    assert abs(probability(tuned.ask(STATE)) - probability(right(on_cpu, STATE))) <= CLOSE
+    tuned.settle()
+    back = tuned.engine.snapshot
+    assert (back.model.device, back.model.device_mismatch) == ("cuda", False)
+    assert back.compiled.active
+    assert back.model.weights_dtype == "torch.float16"
+
+
+def test_without_a_c_compiler_the_model_runs_uncompiled_and_says_so(
+    demo: Path, tmp_path: Path
+) -> None:
+    environment = os.environ | {
+        "CC": "/nonexistent/cc",
+        "CXX": "/nonexistent/c++",
+        "PATH": "/nonexistent",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "XDG_CACHE_HOME": str(tmp_path),
+    }
+    flags = ["--device", "cuda", "--compile", "--weights", "fp16", "--model", str(demo)]
+    command = [sys.executable, "-m", "omni_jev_worker", "parity", *flags]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 78, done.stderr
+    assert "the compiler failed" in done.stdout
+    assert "runs with: --weights fp16" in done.stdout
+    insisted = [*command, "--require-compile"]
+    done = subprocess.run(insisted, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert "--require-compile" in done.stderr
+
+
+def test_minutes_of_all_lengths_from_many_sides_give_no_wrong_answer_and_hold_no_more_memory(
+    tuned: Started, on_cpu: Model
+) -> None:
+    """The soak: ten minutes, or as long as OMNI_JEV_SOAK_SECONDS says."""
+    chance = random.Random(7)
+    asked = [(words(chance.randrange(0, 420)), NOUL) for _ in range(200)]
+    expected = [probability(right(on_cpu, *each)) for each in asked]
+    end = time.monotonic() + SOAK_SECONDS
+    wrong: list[tuple[int, float]] = []
+    answered = [0] * 16
+
+    def ask(number: int) -> None:
+        turns = random.Random(number)
+        while time.monotonic() < end:
+            at = turns.randrange(len(asked))
+            found = probability(tuned.ask(*asked[at]))
+            answered[number] += 1
+            if abs(found - expected[at]) > CLOSE:
+                wrong.append((at, found))
+
+    ask_each = [threading.Thread(target=ask, args=(number,)) for number in range(len(answered))]
+    for thread in ask_each:
+        thread.start()
+    time.sleep(min(60.0, SOAK_SECONDS / 4))
+    held = tuned.engine.snapshot.memory.device_bytes
+    for thread in ask_each:
+        thread.join()
+    tuned.settle()
+    now = tuned.engine.snapshot
+    print(f"{sum(answered)} answers in {SOAK_SECONDS:g} s, device memory {now.memory.device_bytes}")
+    assert not wrong
+    assert min(answered) > 0
+    assert now.memory.device_bytes <= held + 64 * 2**20
+    assert now.compiled.active
+    assert now.compiled.graphs == now.tuning.graphs
