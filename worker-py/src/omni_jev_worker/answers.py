@@ -126,10 +126,12 @@ def agrees(one: Decode, other: Decode) -> bool:
     chance = np.random.default_rng(0)
     for count in (1, 2, 3, 5, 8, 11, 40, 255):
         texts = [f"option {number}" for number in range(count)]
+        # A level may be structured, of which not every laya gives the same legend.
+        levels: list[Any] = [{"a": 1}, ["b", None], *texts][:count]
         questions: dict[str, dict[str, Any]] = {
             "yes": {"t": "noul", "ins": "?", "crit": None},
             "which": {"t": "choice", "ins": "?", "crit": dict.fromkeys(texts)},
-            "level": {"t": "score", "ins": "?", "crit": texts},
+            "level": {"t": "score", "ins": "?", "crit": levels},
         }
         options = [2, count, count]
         for scale in (0.1, 3.0, 30.0):
