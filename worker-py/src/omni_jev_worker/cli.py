@@ -104,6 +104,8 @@ def _engine(
 
     queue = RowQueue(asked.max_queue)
     known = KnownAnswers(Path(asked.compile_cache) / "parity", checkpoint.folder, installed)
+    if not asked.tuning.is_plain:
+        known.begin()
     engine = Engine(
         checkpoint,
         queue,

@@ -11,6 +11,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,13 @@ class KnownAnswers:
         self._folder = folder
         self._checkpoint = checkpoint
         self._versions = versions
-        self._hash: str | None = None
+        self._hash: Future[str] | None = None
+
+    def begin(self) -> None:
+        """Read the checkpoint's files in a thread of its own, while other things are prepared."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="hash")
+        self._hash = thread.submit(self._read_checkpoint)
+        thread.shutdown(wait=False)
 
     def read(self, rows: "Sequence[tuple[str, Encoded]]") -> list[Scores] | None:
         """Give the answers to rows; none where they are not known, or their file is damaged."""
@@ -75,10 +82,11 @@ class KnownAnswers:
         return self._folder / f"{key.hexdigest()}.npz"
 
     def _checkpoint_hash(self) -> str:
-        if self._hash is None:
-            key = hashlib.sha256()
-            for name in FILES:
-                with (self._checkpoint / name).open("rb") as file:
-                    key.update(hashlib.file_digest(file, "sha256").digest())
-            self._hash = key.hexdigest()
-        return self._hash
+        return self._hash.result() if self._hash is not None else self._read_checkpoint()
+
+    def _read_checkpoint(self) -> str:
+        key = hashlib.sha256()
+        for name in FILES:
+            with (self._checkpoint / name).open("rb") as file:
+                key.update(hashlib.file_digest(file, "sha256").digest())
+        return key.hexdigest()

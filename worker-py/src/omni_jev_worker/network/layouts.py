@@ -1,6 +1,7 @@
 """Rows to the numbers that a device gets, in one piece of memory of one of few sizes."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
@@ -23,7 +24,10 @@ _TOKENS: Final = (
     *(640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 12288, 16384),
 )
 _ROWS: Final = (1, 4, 16, 64)
-_OPTIONS: Final = (4, 16, 64, 255)
+# Few: what is computed for an option that is not there is next to nothing.
+_OPTIONS: Final = (16, 64, 255)
+# Of a row, on average.
+_LEAST_TOKENS: Final = 16
 
 
 class Layout(Protocol):
@@ -60,13 +64,15 @@ class UnpaddedLayout:
 
     def shape(self, items: Sequence[Item]) -> Shape:
         """Give the sizes of a batch."""
-        return self._buckets.shape(
+        shape = self._buckets.shape(
             Shape(
                 rows=len(items),
                 length=sum(len(item["ids"]) for item in items),
                 options=max(len(item["markers"]) for item in items),
             )
         )
+        # Many rows of next to nothing are rare: they have the shape of somewhat longer ones.
+        return replace(shape, length=max(shape.length, _LEAST_TOKENS * shape.rows))
 
     def size(self, shape: Shape) -> int:
         """Count the numbers of a batch."""
@@ -99,15 +105,11 @@ class UnpaddedLayout:
 
     def usual(self) -> Iterator[Shape]:
         """Give one row of each length first, then several."""
-        for options in _OPTIONS[:2]:
+        longest = self._buckets.length(self._window)
+        for rows in _ROWS:
             for tokens in _TOKENS:
-                if tokens < self._window * 4 / 3 or tokens == _TOKENS[0]:
-                    yield Shape(1, tokens, options)
-        for options in _OPTIONS[:2]:
-            for rows in _ROWS[1:]:
-                for tokens in _TOKENS:
-                    if 16 * rows <= tokens <= min(8192, rows * self._window):
-                        yield Shape(rows, tokens, options)
+                if _LEAST_TOKENS * rows <= tokens <= min(8192, rows * longest):
+                    yield Shape(rows, tokens, _OPTIONS[0])
 
     def samples(self) -> tuple[Shape, Shape]:
         """Give a shape of one row and one of several."""
