@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from omni_jev_worker.processors import has_native_bf16
 from running_worker import LONG, SOURCE, RunningWorker, environment, run
 
 NOUL = {"type": "noul", "instructions": "Does the customer ask for a refund?"}
@@ -24,6 +25,12 @@ def last_line(stderr: str) -> str:
     line = json.loads(lines[0])
     assert line["level"] == "error"
     return str(line["message"])
+
+
+def torch_has_a_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available() or torch.backends.mps.is_available()
 
 
 def test_help_names_every_flag_and_exits_0() -> None:
@@ -60,6 +67,35 @@ def test_an_unreachable_hub_checkpoint_exits_78_in_one_line(tmp_path: Path) -> N
     message = last_line(ended.stderr)
     assert "convaiinnovations/laya" in message
     assert "main" in message
+
+
+def test_parity_alone_prints_its_table_and_says_by_its_exit_code_whether_all_runs(
+    tiny: Path, tmp_path: Path
+) -> None:
+    flags = ["parity", "--log-level", "error", "--compile-cache", str(tmp_path)]
+    off = run([*flags, "--model", str(tiny), "--weights", "fp16"])
+    if not torch_has_a_gpu():
+        assert off.returncode == 78, off.stderr
+        assert "off: --weights fp16: the model is on the CPU" in off.stdout
+        assert off.stdout.splitlines()[-1].endswith("laya's own precision, uncompiled")
+    if not has_native_bf16():
+        return
+    on = run([*flags, "--device", "cpu", "--weights", "bf16"])
+    assert on.returncode == 0, on.stderr
+    table = on.stdout.splitlines()
+    assert table[0].split() == [
+        *("row", "tokens", "options", "alone", "together", "to"),
+        *("act", "decision"),
+    ]
+    assert len(table) >= 22
+    assert all(line.endswith("same") for line in table[1:-2])
+    assert table[-1] == "asked for: --weights bf16; runs with: --weights bf16"
+
+
+def test_parity_of_nothing_exits_64_in_one_line() -> None:
+    ended = run(["parity"])
+    assert ended.returncode == 64
+    assert "parity needs --compile or --weights" in last_line(ended.stderr)
 
 
 @pytest.mark.parametrize(
