@@ -80,6 +80,8 @@ def test_without_flags_it_serves_the_demo_on_loopback() -> None:
         (["--weights", "bf16", "--device", "cuda"], "--weights bf16"),
         (["--weights", "bf16", "--compile"], "--weights bf16"),
         (["--require-compile"], "--require-compile"),
+        (["--compile-in-background"], "--compile-in-background needs --compile"),
+        (["--compile", "--compile-in-background", "--require-compile"], "contradict each other"),
         (["--require-parity"], "--require-parity"),
         (["--compile-cache", ""], "--compile-cache"),
         (["--revision", "55cf4c4"], "--revision"),

@@ -58,6 +58,8 @@ class App:
             request_timeout=request_timeout,
         )
         self.draining = False
+        self.background: health.Background | None = None
+        """What compiles meanwhile, if anything does."""
         self.routes: Mapping[str, Mapping[str, Handler]] = {
             "/health": {"GET": self._health},
             "/v1/models": {"GET": self._models},
@@ -99,6 +101,7 @@ class App:
             self._pool.state(),
             instance=self._instance,
             draining=self.draining,
+            background=self.background,
         )
         return _json(200, body, [(b"cache-control", b"no-store")])
 

@@ -6,6 +6,7 @@ seconds; everything that serves is loaded and warm before a socket listens.
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         log.set_up(asked.log_level)
         if compare and asked.tuning.is_plain:
             raise bad_flags(f"{PARITY} needs --compile or --weights: nothing else is compared")
-        return _run(asked, compare=compare)
+        return _run(asked, argv, compare=compare)
     except SystemExit as end:
         # --help and --version have printed what was asked for.
         return int(end.code or 0)
@@ -61,12 +62,14 @@ def main(argv: Sequence[str]) -> int:
         return refusal.code
 
 
-def _run(asked: Settings, *, compare: bool) -> int:
+def _run(asked: Settings, argv: Sequence[str], *, compare: bool) -> int:
     settings.warn_of_unread_variables(os.environ)
     checkpoint = _find(asked)
     if checkpoint.name == DEMO:
         log.info(DEMO_NOTE)
-    sockets.check_address(asked.host, asked.port, asked.uds)
+    inherited = sockets.inherited(os.environ.pop(sockets.LISTENER, None))
+    if inherited is None:
+        sockets.check_address(asked.host, asked.port, asked.uds)
     _warn_of_open_address(asked)
     installed = versions.check()
     threads = processors.choose_threads(asked.threads)
@@ -91,7 +94,13 @@ def _run(asked: Settings, *, compare: bool) -> int:
         return FAILED
     if compare:
         return _tell_parity(engine.snapshot.tuning)
-    return _serve(asked, checkpoint, launch, engine, queue)
+    listener = inherited or sockets.bind(asked.host, asked.port, asked.uds)
+    try:
+        return _serve(asked, argv, checkpoint, launch, engine, queue, listener)
+    finally:
+        # What was inherited is its owner's.
+        if asked.uds is not None and inherited is None:
+            sockets.remove(asked.uds)
 
 
 def _engine(
@@ -101,6 +110,7 @@ def _engine(
     from omni_jev_worker.known_answers import KnownAnswers
     from omni_jev_worker.queue import RowQueue
     from omni_jev_worker.tuner import Tuner
+    from omni_jev_worker.tuning import Tuning
 
     queue = RowQueue(asked.max_queue)
     known = KnownAnswers(Path(asked.compile_cache) / "parity", checkpoint.folder, installed)
@@ -117,10 +127,11 @@ def _engine(
         keep_warm=asked.keep_warm,
         forward=asked.forward,
         tuner=Tuner(
-            asked.tuning,
+            Tuning(asked.tuning.weights) if asked.compile_in_background else asked.tuning,
             require_compile=asked.require_compile,
             require_parity=asked.require_parity,
             known=known,
+            runs_anywhere=os.environ.get("OMNI_JEV_TUNE_ANYWHERE") == "1",
         ),
     )
     return engine, queue
@@ -137,7 +148,13 @@ def _tell_parity(state: "TuningState") -> int:
 
 
 def _serve(
-    asked: Settings, checkpoint: Checkpoint, launch: Launch, engine: "Engine", queue: "RowQueue"
+    asked: Settings,
+    argv: Sequence[str],
+    checkpoint: Checkpoint,
+    launch: Launch,
+    engine: "Engine",
+    queue: "RowQueue",
+    listener: socket.socket,
 ) -> int:
     from omni_jev_worker.app import App
     from omni_jev_worker.envelope import Envelope
@@ -147,6 +164,7 @@ def _serve(
     from omni_jev_worker.pool import CannotPreload, CheckpointPool
     from omni_jev_worker.routing import Routing
     from omni_jev_worker.server import Server
+    from omni_jev_worker.successor import Successor
 
     pool = CheckpointPool(launch.command, room=asked.max_loaded - 1, most_waiting=asked.max_queue)
     routing = Routing(
@@ -169,7 +187,6 @@ def _serve(
         dialect=asked.dialect,
         reject_truncated=asked.reject_truncated,
     )
-    listener = sockets.bind(asked.host, asked.port, asked.uds)
     address = sockets.address_of(listener)
 
     async def preload() -> None:
@@ -189,26 +206,53 @@ def _serve(
             warmup_ms=state.warmup_ms,
             version=__version__,
         )
+        if successor is not None:
+            successor.begin()
 
     def stopping() -> None:
         app.draining = True
         log.info("asked to stop: finishing what is in flight", phase="draining")
+        if successor is not None:
+            successor.ask_to_stop()
 
-    try:
-        Server(
-            Envelope(app.asgi),
+    async def take_over() -> None:
+        envelope.closing = True
+        server.take_no_more()
+        await server.until_left()
+        await pool.close()
+        engine.retire()
+
+    async def end() -> None:
+        await pool.close()
+        if successor is not None:
+            await successor.close()
+
+    envelope = Envelope(app.asgi)
+    server = Server(
+        envelope,
+        drain_timeout=asked.drain_timeout,
+        before=preload,
+        on_listening=ready,
+        on_stop=stopping,
+        after=end,
+    )
+    successor = (
+        Successor(
+            argv,
+            listener,
+            instance=asked.instance,
+            take_over=take_over,
             drain_timeout=asked.drain_timeout,
-            before=preload,
-            on_listening=ready,
-            on_stop=stopping,
-            after=pool.close,
-        ).run_on(listener)
+        )
+        if asked.compile_in_background
+        else None
+    )
+    app.background = successor
+    try:
+        server.run_on(listener)
     except CannotPreload as fault:
         log.error(f"the worker could not start: {fault}")
         return FAILED
-    finally:
-        if asked.uds is not None:
-            sockets.remove(asked.uds)
     # The server's own handlers ended with its loop, and the default would spoil the exit code.
     _stop_at_once_when_asked()
     if not engine.stop():

@@ -84,6 +84,7 @@ class Engine:
         self._releases = memory.Releases(release_memory)
         self._keep_warm = keep_warm
         self._kept_warm = 0
+        self._retired = False
         self._untold = False
         self._told_at = self._ran_at = time.monotonic()
         self._forward = forward
@@ -111,6 +112,11 @@ class Engine:
         self._queue.close()
         self._thread.join(_STOP_SECONDS)
         return not self._thread.is_alive()
+
+    def retire(self) -> None:
+        """Give the model's memory back: nothing is asked of it any more."""
+        self._retired = True
+        self._queue.close()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -167,6 +173,9 @@ class Engine:
             # Without this thread nothing is ever answered again: a new process is the cure.
             log.error(f"the engine's thread ended: {log.where(fault)}")
             os._exit(FAILED)
+        if self._retired:
+            self._inference = self._tiny = None
+            self.model.unload()
 
     def _load(self) -> None:
         started = time.monotonic()

@@ -30,6 +30,8 @@ class Envelope:
 
     def __init__(self, inner: Application) -> None:
         self._inner = inner
+        self.closing = False
+        """Whether each connection is closed with its next answer."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -42,6 +44,8 @@ class Envelope:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 kept = [pair for pair in message.get("headers", ()) if pair[0] not in ID_HEADERS]
+                if self.closing:
+                    kept.append((b"connection", b"close"))
                 message["headers"] = kept + [(name, identity) for name in ID_HEADERS]
             await send(message)
 

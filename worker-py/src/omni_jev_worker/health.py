@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from omni_jev_worker import __version__, memory
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE
@@ -92,6 +92,13 @@ class Others:
     """What their processes hold."""
 
 
+class Background(Protocol):
+    """What compiles in another process: `successor.Successor`."""
+
+    state: str
+    reason: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The engine's state at one moment; replaced as a whole, never changed."""
@@ -108,11 +115,12 @@ class Snapshot:
     tuning: TuningState = field(default_factory=TuningState)
     compiled: CompiledState = field(default_factory=CompiledState)
 
-    def compile_json(self) -> dict[str, Any]:
-        """Give what `/health` says of the compiler."""
+    def compile_json(self, background: str | None = None) -> dict[str, Any]:
+        """Give what `/health` says of the compiler, and of a process that compiles meanwhile."""
         at_ready = self.tuning.graphs
         return {
-            "enabled": self.tuning.asked.compiled,
+            "enabled": self.tuning.asked.compiled or background is not None,
+            "in_background": background,
             "active": self.compiled.active,
             "graphs_at_ready": at_ready,
             "graphs_now": self.compiled.graphs,
@@ -120,12 +128,12 @@ class Snapshot:
             "recorded_shapes": self.compiled.recorded,
         }
 
-    def tuning_json(self) -> dict[str, Any]:
+    def tuning_json(self, failed: str | None = None) -> dict[str, Any]:
         """Give what `/health` says of precision and compiler together."""
         return {
             "asked": str(self.tuning.asked),
             "given": str(self.tuning.given),
-            "reasons": list(self.tuning.reasons),
+            "reasons": [*self.tuning.reasons, *([f"--compile: {failed}"] if failed else [])],
         }
 
     @property
@@ -136,13 +144,20 @@ class Snapshot:
 
 
 def report(
-    snapshot: Snapshot, queue: QueueState, others: Others, *, instance: str, draining: bool
+    snapshot: Snapshot,
+    queue: QueueState,
+    others: Others,
+    *,
+    instance: str,
+    draining: bool,
+    background: Background | None = None,
 ) -> dict[str, Any]:
     """Put the body of `/health` together."""
     default = snapshot.model
     models = {default.name: default.to_json(), **others.models}
     mismatch = any(model.get("device_mismatch", False) for model in models.values())
-    less = mismatch or snapshot.is_less
+    failed = background.reason if background is not None else None
+    less = mismatch or snapshot.is_less or failed is not None
     status = "draining" if draining else "degraded" if less else "ready"
     parity = snapshot.tuning.parity
     return {
@@ -158,8 +173,8 @@ def report(
         "loaded": list(models),
         "preparing": list(others.preparing),
         "models": models,
-        "compile": snapshot.compile_json(),
-        "tuning": snapshot.tuning_json(),
+        "compile": snapshot.compile_json(background.state if background is not None else None),
+        "tuning": snapshot.tuning_json(failed),
         "parity": parity.to_json() if parity is not None else None,
         "queue": {
             "depth": queue.depth,

@@ -6,6 +6,7 @@ does not wait for the device and rows of several requests can share a forward pa
 laya's inner functions, which is why laya is pinned.
 """
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -207,6 +208,14 @@ class Model:
         self._tuned = None
         self._placement.restore()
         self._placement.go_home(torch.float32)
+
+    def unload(self) -> None:
+        """Give the memory back. Nothing but the tokenizer's side can be used from then on."""
+        self._tuned = self._packed = None
+        self._agent.model = None
+        gc.unfreeze()
+        gc.collect()
+        self.release_memory()
 
     def prepare(self, rows: Sequence[Encoded]) -> None:
         """Run what is compiled at a first call, and record what is recorded."""

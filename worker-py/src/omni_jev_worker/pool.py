@@ -17,7 +17,8 @@ from typing import Any, Final
 import httpx2
 
 from omni_jev_worker import log
-from omni_jev_worker.child import Child, NotStarted
+from omni_jev_worker.child import Child
+from omni_jev_worker.child_process import NotStarted
 from omni_jev_worker.exits import (
     BAD_CONFIGURATION,
     BAD_FLAGS,

@@ -15,6 +15,7 @@ from omni_jev_worker.http import Application
 
 # Longer than the frontend keeps an idle connection, so that it never sends into one being closed.
 _KEEP_ALIVE_SECONDS: Final = 75
+_LOOK_SECONDS: Final = 0.5
 
 
 async def _nothing() -> None:
@@ -73,6 +74,16 @@ class Server(uvicorn.Server):
         """Start listening, then say so."""
         await super().startup(sockets)
         self._on_listening()
+
+    def take_no_more(self) -> None:
+        """Leave new connections to another process that listens on the same socket."""
+        for server in self.servers:
+            server.close()
+
+    async def until_left(self) -> None:
+        """Wait until the last connection is closed."""
+        while self.server_state.connections:
+            await asyncio.sleep(_LOOK_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

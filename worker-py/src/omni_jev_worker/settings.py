@@ -30,6 +30,9 @@ _UNREAD: Final = {
     "LAYA_AUTO_TASK": None,
 }
 
+IN_BACKGROUND: Final = "--compile-in-background"
+"""The flag that has a second process compile."""
+
 _DEFAULT_LIMITS: Final = Limits()
 _LIMITS: Final = {
     "questions": ("--max-questions", "questions of a request"),
@@ -84,6 +87,8 @@ class Settings:
     """Exit rather than serve uncompiled."""
     require_parity: bool
     """Exit rather than serve without what the parity gate refused."""
+    compile_in_background: bool
+    """Serve uncompiled until a second process has compiled."""
     compile_cache: str
     """The folder that keeps what the compiler made, for the next start."""
     forward: str
@@ -139,6 +144,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         tuning=Tuning(flags.weights, flags.compile),
         require_compile=flags.require_compile,
         require_parity=flags.require_parity,
+        compile_in_background=flags.compile_in_background,
         compile_cache=flags.compile_cache or caches.compile_folder(environment, sys.platform),
         forward=flags.forward,
         dialect=flags.dialect,
@@ -212,6 +218,11 @@ def _parser() -> argparse.ArgumentParser:
         default=FP32,
         help="fp16 on mps and cuda, bf16 on a CPU that computes in it, each only where the answers "
         "stay those of full precision (default: fp32, as laya has them)",
+    )
+    add(
+        IN_BACKGROUND,
+        action="store_true",
+        help="serve uncompiled at first, and compile in a second process, which takes over then",
     )
     add(
         "--require-compile",
@@ -348,6 +359,14 @@ def _reject_contradictions(flags: argparse.Namespace) -> None:
             raise bad_flags("--weights bf16 is for the CPU, where --compile brings nothing")
         if flags.device not in (None, "auto", "cpu"):
             raise bad_flags(f"--weights bf16 is for the CPU: use fp16 with --device {flags.device}")
+    if flags.compile_in_background:
+        if not flags.compile:
+            raise bad_flags(f"{IN_BACKGROUND} needs --compile")
+        if flags.require_compile:
+            raise bad_flags(
+                f"{IN_BACKGROUND} and --require-compile contradict each other: at first the model "
+                "is uncompiled"
+            )
     if flags.require_compile and not flags.compile:
         raise bad_flags("--require-compile needs --compile")
     if flags.require_parity and not (flags.compile or flags.weights != FP32):

@@ -4,8 +4,12 @@ import contextlib
 import os
 import socket
 import stat
+from typing import Final
 
 from omni_jev_worker.exits import bad_configuration
+
+LISTENER: Final = "OMNI_JEV_LISTENER"
+"""The variable with the number of a listening socket that another process bound for this one."""
 
 
 def check_address(host: str, port: int, uds: str | None) -> None:
@@ -16,6 +20,16 @@ def check_address(host: str, port: int, uds: str | None) -> None:
     bind(host, port, uds).close()
     if uds is not None:
         remove(uds)
+
+
+def inherited(number: str | None) -> socket.socket | None:
+    """Give the socket that another process has bound for this one; none where there is none."""
+    if number is None or not number.isdigit():
+        return None
+    try:
+        return socket.socket(fileno=int(number))
+    except OSError as fault:
+        raise bad_configuration(f"the inherited socket {number}: {fault.strerror}") from None
 
 
 def bind(host: str, port: int, uds: str | None) -> socket.socket:

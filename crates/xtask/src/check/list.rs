@@ -32,12 +32,13 @@ const PROTOCOL_TESTS: [&str; 4] = [
 const CLIENT_TESTS: &str = "tests/test_published_clients.py";
 
 /// The tests of the worker that start it as a process of its own.
-const WORKER_PROCESS_TESTS: [&str; 5] = [
+const WORKER_PROCESS_TESTS: [&str; 6] = [
     "worker-py/tests/test_hostile_traffic.py",
     "worker-py/tests/test_openapi_page.py",
     "worker-py/tests/test_other_checkpoints.py",
     "worker-py/tests/test_pool.py",
     "worker-py/tests/test_process.py",
+    "worker-py/tests/test_successor.py",
 ];
 
 /// One check: its name and the command that decides.
