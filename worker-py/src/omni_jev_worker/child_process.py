@@ -100,6 +100,8 @@ class ChildProcess:
                     raise NotStarted(f"it made no progress for {_SILENT_SECONDS:.0f} s")
         except BaseException:
             self.kill()
+            # It is not left behind for a loop that may end at once.
+            await self.ended.wait()
             raise
         finally:
             ready.cancel()
