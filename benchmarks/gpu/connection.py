@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 from typing import Any, NamedTuple
@@ -26,10 +27,15 @@ class Reply(NamedTuple):
     """Whether the server ends the connection with it."""
 
 
-def post(body: bytes) -> bytes:
-    """Give the bytes of a decision's request."""
-    head = b"POST /v1/systemone HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-    return head + b"content-length: %d\r\n\r\n" % len(body) + body
+def post(body: bytes, path: str = "/v1/systemone") -> bytes:
+    """Give the bytes of a decision's request; the key is `LAYA_API_KEY`, where that is set."""
+    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n{_key()}"
+    return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+def _key() -> str:
+    key = os.environ.get("LAYA_API_KEY")
+    return f"authorization: Bearer {key}\r\n" if key else ""
 
 
 class Connection:

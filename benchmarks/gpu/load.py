@@ -13,7 +13,7 @@ import random
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
@@ -40,7 +40,7 @@ def poisson(rate: float, seconds: float, seed: int) -> list[float]:
     return moments
 
 
-def one_client(address: Address, items: Sequence[Item], warm: int, seconds: float) -> Outcome:
+def one_client(address: Address, items: Iterable[Item], warm: int, seconds: float) -> Outcome:
     """Ask one request after the other from this thread; the first `warm` do not count.
 
     Ends early once it took so long, with what it has then.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,6 +21,8 @@ GB = 1e9
 
 def out_of_reach(device: str) -> str | None:
     """Say why this machine has no such device, if it has none."""
+    if device == "cpu":
+        return None
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
@@ -29,18 +32,20 @@ def out_of_reach(device: str) -> str | None:
     return None
 
 
-def describe(device: str, binary: Path, folder: Path) -> dict[str, Any]:
-    """Give all that a result depends on."""
+def describe(device: str, binary: Path | None, folder: Path) -> dict[str, Any]:
+    """Give all that a result depends on; without a binary where none takes part."""
     encoder = json.loads((folder / "encoder" / "config.json").read_text())
     sizes = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
     return {
         "device": device,
         "device_name": _device_name(device),
         "system": platform.platform(),
+        "processor": processor(),
         "processors": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "binary": _output([str(binary.resolve()), "--version"]),
+        "binary": _output([str(binary.resolve()), "--version"]) if binary else "",
         "commit": _output(["git", "-C", str(ROOT), "rev-parse", "HEAD"]),
         "checkpoint": {
             "folder": str(folder),
@@ -68,8 +73,17 @@ def _device_name(device: str) -> str:
     if device == "cuda":
         query = "--query-gpu=name,driver_version,memory.used,memory.total,clocks.sm"
         return _output(["nvidia-smi", query, "--format=csv,noheader"])
-    if device == "mps":
+    return processor()
+
+
+def processor() -> str:
+    """Name the processor, which on an Apple machine is the GPU's name too."""
+    if platform.system() == "Darwin":
         return _output(["sysctl", "-n", "machdep.cpu.brand_string"])
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
 
 

@@ -30,6 +30,8 @@ def fault(item: Item, reply: Reply) -> str | None:
         return f"status {reply.status}"
     if reply.body.count(item.mark) < item.questions:
         return "an answer to other questions"
+    if not item.tokens:
+        return None
     tokens = _TOKENS.search(reply.body)
     if tokens is None or int(tokens[1]) != item.tokens:
         return f"{tokens[1].decode() if tokens else 'no'} tokens, not {item.tokens}"

@@ -101,13 +101,11 @@ class Upstream(Server):
     name = "upstream"
 
     def __init__(self, folder: Path, device: str, scratch: Path, log: Path) -> None:
-        """Start it on a port that nobody listens on now: uvicorn does not say which it took."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            self._port = int(taken.getsockname()[1])
+        """Start it."""
+        self._port = free_port()
         program = ROOT / "benchmarks" / "worker" / "upstream.py"
         command = [sys.executable, str(program), str(folder), str(self._port), device]
-        super().__init__(command, _environment(scratch), scratch, log)
+        super().__init__(command, environment(scratch), scratch, log)
 
     @property
     def address(self) -> Address:
@@ -121,24 +119,37 @@ class Upstream(Server):
 
 
 class OmniJev(Server):
-    """The binary with its supervised worker."""
+    """The binary with its supervised worker, or before a backend."""
 
     name = "omni-jev"
 
-    def __init__(self, binary: Path, flags: Sequence[str], scratch: Path, log: Path) -> None:
-        """Start it; `flags` are the worker's."""
+    def __init__(
+        self,
+        binary: Path,
+        flags: Sequence[str],
+        scratch: Path,
+        log: Path,
+        backend: str | None = None,
+    ) -> None:
+        """Start it; `flags` are the worker's. With a backend's URL it supervises none."""
         self._scratch = scratch
         self._address: Address | None = None
-        env = _environment(scratch) | {
+        env = environment(scratch) | {
             "OMNI_JEV_BIND": "127.0.0.1:0",
             "OMNI_JEV_ADMIN_BIND": "off",
             "OMNI_JEV_LOG_FORMAT": "json",
-            "OMNI_JEV_WORKER_PYTHON": sys.executable,
-            "OMNI_JEV_WORKER_START_DEADLINE": "15m",
-            # A start that fails is told at once, not tried again.
-            "OMNI_JEV_WORKER_MAX_FAILURES": "1",
         }
-        super().__init__([binary.resolve(), "--", *flags], env, scratch, log)
+        if backend is None:
+            env |= {
+                "OMNI_JEV_WORKER_PYTHON": sys.executable,
+                "OMNI_JEV_WORKER_START_DEADLINE": "15m",
+                # A start that fails is told at once, not tried again.
+                "OMNI_JEV_WORKER_MAX_FAILURES": "1",
+            }
+        else:
+            env["OMNI_JEV_BACKEND_URL"] = backend
+        more = ["--", *flags] if backend is None else []
+        super().__init__([binary.resolve(), *more], env, scratch, log)
 
     @property
     def address(self) -> Address | None:
@@ -169,7 +180,14 @@ class OmniJev(Server):
         raise StartFailed("the worker's socket was not found")
 
 
-def _environment(scratch: Path) -> dict[str, str]:
+def free_port() -> int:
+    """Give a port that nobody listens on now, for a server that does not say which it took."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def environment(scratch: Path) -> dict[str, str]:
     """Give this process's own without settings of the servers, and nothing cached beside them.
 
     Compilers keep what they made under `TMPDIR` unless told otherwise, and each start has its own.

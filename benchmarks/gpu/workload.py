@@ -53,7 +53,7 @@ class Item(NamedTuple):
     """Begins the id of each of its questions, and of no other request's."""
     questions: int
     tokens: int
-    """Of all its rows together."""
+    """Of all its rows together; 0 where answers may say any number, or none."""
 
 
 class Workload:
