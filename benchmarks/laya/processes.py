@@ -1,0 +1,149 @@
+"""What a server's processes hold of the machine's memory, and when."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+_PROC: Final = Path("/proc")
+EVERY_S: Final = 0.5
+
+
+def tree(roots: Sequence[int], parents: Mapping[int, int]) -> list[int]:
+    """Give the processes and all that they started; `parents` are all processes' by their id."""
+    found = [each for each in roots if each in parents]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def parents() -> dict[int, int]:
+    """Give the parent of each process of this machine."""
+    if sys.platform == "linux":
+        return _parents_of_linux()
+    told = subprocess.run(
+        ["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, timeout=10, check=False
+    )
+    pairs = (line.split() for line in told.stdout.splitlines())
+    return {int(pair[0]): int(pair[1]) for pair in pairs if len(pair) == 2}
+
+
+def _parents_of_linux() -> dict[int, int]:
+    found = {}
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit():
+            try:
+                # After the command's name in parentheses, which may hold anything.
+                stat = (folder / "stat").read_text(errors="replace")
+                found[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+    return found
+
+
+def held(process: int) -> int:
+    """Give the bytes that one process holds; 0 if it is gone.
+
+    On Linux its share of each page (a page of two processes counts half in each), where the kernel
+    tells it, else the resident set. On macOS the footprint, with what Metal has allocated.
+    """
+    if sys.platform == "darwin":
+        return _footprint_of_macos(process)
+    try:
+        return proportional((_PROC / str(process) / "smaps_rollup").read_text())
+    except (OSError, ValueError):
+        pass
+    try:
+        pages = int((_PROC / str(process) / "statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def proportional(rollup: str) -> int:
+    """Read the proportional set size, in bytes, of a `smaps_rollup`. Raises `ValueError`."""
+    for line in rollup.splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError("no Pss in it")
+
+
+def held_by(roots: Sequence[int]) -> int:
+    """Give the bytes that processes and all that they started hold together."""
+    return sum(held(each) for each in tree(roots, parents()))
+
+
+class _Usage(ctypes.Structure):
+    """``struct rusage_info_v0`` of macOS's ``libproc.h``."""
+
+    _fields_ = (
+        ("uuid", ctypes.c_uint8 * 16),
+        ("times_and_wakeups", ctypes.c_uint64 * 4),
+        ("pageins", ctypes.c_uint64),
+        ("wired_size", ctypes.c_uint64),
+        ("resident_size", ctypes.c_uint64),
+        ("phys_footprint", ctypes.c_uint64),
+        ("start_and_exit", ctypes.c_uint64 * 2),
+    )
+
+
+def _footprint_of_macos(process: int) -> int:
+    usage = _Usage()
+    try:
+        failed = ctypes.CDLL("libproc.dylib").proc_pid_rusage(process, 0, ctypes.byref(usage))
+    except (OSError, AttributeError):
+        return 0
+    return 0 if failed else int(usage.phys_footprint)
+
+
+class MemoryWatch:
+    """Samples what processes hold, all the time within the block."""
+
+    def __init__(self, roots: Sequence[int], every: float = EVERY_S) -> None:
+        self._roots = roots
+        self._every = every
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._begun = time.monotonic()
+        self.phase = "start"
+        """What is being done, which each sample notes."""
+        self.paused = False
+        """Whether no sample is taken by itself: while this process times requests."""
+        self.samples: list[dict[str, Any]] = []
+
+    def sample(self) -> int:
+        """Take a sample now; the bytes."""
+        taken = held_by(self._roots)
+        second = round(time.monotonic() - self._begun, 2)
+        self.samples.append({"second": second, "bytes": taken, "phase": self.phase})
+        return taken
+
+    def _watch(self) -> None:
+        while not self._end.wait(self._every):
+            if not self.paused:
+                self.sample()
+
+    def __enter__(self) -> Self:
+        self._begun = time.monotonic()
+        if self._roots:
+            self.sample()
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
