@@ -1,13 +1,16 @@
 """Whether a machine is fit to be measured, and numbers in any locale."""
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.laya.conditions import Conditions, power_of_linux, power_of_macos
 from benchmarks.laya.figures import bootstrap, decimal
-from benchmarks.laya.processes import proportional, tree
+from benchmarks.laya.processes import held_by, resident, tree
 
 ON_AC = """Now drawing from 'AC Power'
  -InternalBattery-0 (id=21299299)\t100%; charged; 0:00 remaining present: true
@@ -127,10 +130,21 @@ def test_the_memory_of_a_server_is_that_of_all_that_it_started() -> None:
     assert tree([99], parents) == []
 
 
-def test_the_kernels_share_of_pages_is_read_in_bytes() -> None:
-    rollup = (
-        "55d0-7ffc ---p 00000000 00:00 0  [rollup]\nRss:  900 kB\nPss:  812 kB\nPss_Anon: 5 kB\n"
-    )
-    assert proportional(rollup) == 812 * 1024
-    with pytest.raises(ValueError, match="no Pss"):
-        proportional("Rss: 900 kB\n")
+def test_a_process_holds_its_own_memory_and_what_it_maps_of_files() -> None:
+    status = "Name:\tpython\nVmRSS:\t 950 kB\nRssAnon:\t 600 kB\nRssFile:\t 300 kB\n"
+    assert resident(status + "RssShmem:\t 50 kB\n") == (650 * 1024, 300 * 1024)
+    # A kernel's thread has none of these lines.
+    assert resident("Name:\tkthreadd\n") == (0, 0)
+
+
+def test_this_process_holds_memory_and_a_child_adds_its_own() -> None:
+    alone = held_by([os.getpid()])
+    assert alone > 10_000_000
+    hold = "import sys; held = bytearray(b'x') * 60_000_000; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert held_by([os.getpid()]) - alone > 50_000_000
+        child.communicate()

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.gpu import load
 from benchmarks.gpu.connection import Connection
-from benchmarks.gpu.outcome import Outcome
+from benchmarks.gpu.outcome import Outcome, fault
 from benchmarks.gpu.workload import Item
 from benchmarks.laya.inputs import Input
 from benchmarks.laya.subjects import Subject
@@ -43,6 +43,16 @@ class Client:
         counted = body.get("usage", {}).get("input_tokens", 0)
         self._tokens[one.name] = counted if isinstance(counted, int) else 0
         return seconds, body
+
+    def time(self, item: Item) -> float:
+        """Ask a made request; the seconds that it took. Raises `Refused`, `OSError`."""
+        begun = time.perf_counter()
+        reply = self._connection.exchange(item.request)
+        seconds = time.perf_counter() - begun
+        wrong = fault(item, reply)
+        if wrong is not None:
+            raise Refused(wrong)
+        return seconds
 
     def item(self, one: Input) -> Item:
         """Give a request that was asked before, whose answers must count the tokens as then."""

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.gpu import load
 from benchmarks.gpu.outcome import percentile
-from benchmarks.gpu.servers import StartFailed
 from benchmarks.laya.asking import Client, Refused
 from benchmarks.laya.inputs import Input, compared
 from benchmarks.laya.processes import MemoryWatch
@@ -30,8 +29,8 @@ from benchmarks.laya.session import (
     add_inputs,
     add_servers,
     chosen_inputs,
+    guarded,
     parser,
-    session,
 )
 from benchmarks.laya.subjects import CONFIGS, Subject
 
@@ -157,14 +156,8 @@ def main() -> int:
         raise SystemExit("error: --config or --url: what is to be measured?")
     if options.spawn and options.config not in ("C3", "C4"):
         raise SystemExit("error: --spawn: it starts the server of --config C3 or C4")
-    with session("bench_http", options.config or "url", options) as run:
-        try:
-            measure(run, chosen_inputs(options))
-        except (StartFailed, Refused, OSError, ValueError) as error:
-            run.results.record("failed", reason=f"{type(error).__name__}: {error}")
-            print(f"failed: {error}", file=sys.stderr)
-            return 1
-    return 0
+    asked = chosen_inputs(options)
+    return guarded("bench_http", options.config or "url", options, lambda run: measure(run, asked))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.gpu.servers import OmniJev, StartFailed
+from benchmarks.gpu.servers import OmniJev
 from benchmarks.laya import pairs
-from benchmarks.laya.asking import Client, Refused
+from benchmarks.laya.asking import Client
 from benchmarks.laya.inputs import Input
 from benchmarks.laya.results import Line, table
 from benchmarks.laya.session import (
@@ -27,8 +27,8 @@ from benchmarks.laya.session import (
     add_inputs,
     add_servers,
     chosen_inputs,
+    guarded,
     parser,
-    session,
 )
 from benchmarks.laya.subjects import Starter, Subject
 
@@ -96,14 +96,10 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> int:
     """Read the command line and measure; the exit code."""
     options = arguments().parse_args()
-    with session("overhead", "tcp" if options.tcp else "unix", options) as run:
-        try:
-            measure(run, chosen_inputs(options))
-        except (StartFailed, Refused, OSError, ValueError) as error:
-            run.results.record("failed", reason=f"{type(error).__name__}: {error}")
-            print(f"failed: {error}", file=sys.stderr)
-            return 1
-    return 0
+    asked = chosen_inputs(options)
+    return guarded(
+        "overhead", "tcp" if options.tcp else "unix", options, lambda run: measure(run, asked)
+    )
 
 
 if __name__ == "__main__":

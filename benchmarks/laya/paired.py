@@ -18,9 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.gpu.servers import StartFailed
 from benchmarks.laya import pairs
-from benchmarks.laya.asking import Client, Refused
+from benchmarks.laya.asking import Client
 from benchmarks.laya.inputs import Input
 from benchmarks.laya.results import Run, read
 from benchmarks.laya.session import (
@@ -28,8 +27,8 @@ from benchmarks.laya.session import (
     add_inputs,
     add_servers,
     chosen_inputs,
+    guarded,
     parser,
-    session,
 )
 
 
@@ -111,14 +110,8 @@ def main() -> int:
         except (OSError, ValueError) as error:
             raise SystemExit(f"error: {error}") from None
         return 0
-    with session("paired", "", options) as run:
-        try:
-            measure(run, chosen_inputs(options))
-        except (StartFailed, Refused, OSError, ValueError) as error:
-            run.results.record("failed", reason=f"{type(error).__name__}: {error}")
-            print(f"failed: {error}", file=sys.stderr)
-            return 1
-    return 0
+    asked = chosen_inputs(options)
+    return guarded("paired", "", options, lambda run: measure(run, asked))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 import sys
 import threading
@@ -11,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 _PROC: Final = Path("/proc")
 EVERY_S: Final = 0.5
@@ -49,36 +48,43 @@ def _parents_of_linux() -> dict[int, int]:
     return found
 
 
-def held(process: int) -> int:
-    """Give the bytes that one process holds; 0 if it is gone.
+class Held(NamedTuple):
+    """What one process holds, in bytes."""
 
-    On Linux its share of each page (a page of two processes counts half in each), where the kernel
-    tells it, else the resident set. On macOS the footprint, with what Metal has allocated.
-    """
+    own: int
+    """Its own memory; on macOS the footprint, with what Metal has allocated."""
+    files: int = 0
+    """Of files that it has mapped (libraries, weights), what is in memory."""
+
+
+def held(process: int) -> Held:
+    """Look at one process; nothing if it is gone."""
     if sys.platform == "darwin":
-        return _footprint_of_macos(process)
+        return Held(_footprint_of_macos(process))
     try:
-        return proportional((_PROC / str(process) / "smaps_rollup").read_text())
-    except (OSError, ValueError):
-        pass
-    try:
-        pages = int((_PROC / str(process) / "statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+        return resident((_PROC / str(process) / "status").read_text(errors="replace"))
+    except OSError:
+        return Held(0)
 
 
-def proportional(rollup: str) -> int:
-    """Read the proportional set size, in bytes, of a `smaps_rollup`. Raises `ValueError`."""
-    for line in rollup.splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError("no Pss in it")
+def resident(status: str) -> Held:
+    """Read a process's `status` as the kernel of Linux tells it."""
+    found = {}
+    for line in status.splitlines():
+        name, _, value = line.partition(":")
+        if name in ("RssAnon", "RssFile", "RssShmem"):
+            found[name] = int(value.split()[0]) * 1024
+    return Held(found.get("RssAnon", 0) + found.get("RssShmem", 0), found.get("RssFile", 0))
 
 
 def held_by(roots: Sequence[int]) -> int:
-    """Give the bytes that processes and all that they started hold together."""
-    return sum(held(each) for each in tree(roots, parents()))
+    """Give the bytes that processes and all that they started hold together.
+
+    Files that several have mapped are in memory once: those of the process with most of them count.
+    What else runs on the machine changes nothing of it, as it would a share of each page.
+    """
+    parts = [held(each) for each in tree(roots, parents())]
+    return sum(part.own for part in parts) + max((part.files for part in parts), default=0)
 
 
 class _Usage(ctypes.Structure):

@@ -10,15 +10,16 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.gpu import machine
-from benchmarks.gpu.servers import ROOT
+from benchmarks.gpu.servers import ROOT, StartFailed
 from benchmarks.laya import conditions, inputs
+from benchmarks.laya.asking import Refused
 from benchmarks.laya.bars import Bars
 from benchmarks.laya.results import RESULTS, Results
 from benchmarks.laya.subjects import Starter
@@ -162,6 +163,20 @@ def session(program: str, config: str, options: argparse.Namespace) -> Iterator[
         after = conditions.now().record()
         results.record("end", seconds=round(time.monotonic() - begun, 2), **after)
         bars.say(f"results: {results.path}")
+
+
+def guarded(
+    program: str, config: str, options: argparse.Namespace, measure: Callable[[Session], None]
+) -> int:
+    """Measure in a run; the exit code. A server that fails is recorded and told in a line."""
+    with session(program, config, options) as run:
+        try:
+            measure(run)
+        except (StartFailed, Refused, OSError, ValueError) as error:
+            run.results.record("failed", reason=f"{type(error).__name__}: {error}")
+            print(f"failed: {error}", file=sys.stderr)
+            return 1
+    return 0
 
 
 def workload_hash() -> str:
