@@ -1,34 +1,12 @@
 """The programs of the benchmark of the whole system, run as a person does, with tiny counts."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from tests.harness.omni_jev import ROOT, OmniJev
+from tests.harness.bench import lines, program
+from tests.harness.omni_jev import OmniJev
 
-SECONDS = 240
 TINY = ("--count", "3", "--warmup", "1", "--only", "one-68,six-short")
-
-
-def program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program from another folder than the repository's, in a locale with comma decimals."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "laya" / f"{name}.py"), *arguments],
-        cwd="/tmp",
-        env={**os.environ, "LC_ALL": "de_DE.UTF-8"},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-
-
-def lines(folder: Path, name: str) -> list[dict[str, Any]]:
-    (file,) = folder.glob(f"{name}*.jsonl")
-    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def test_a_running_server_is_measured_and_reported(pair: OmniJev, tmp_path: Path) -> None:

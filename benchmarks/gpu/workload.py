@@ -68,7 +68,8 @@ class Workload:
         self._tokenizer.no_padding()
         self._chance = random.Random(seed)
         self._made = 0
-        self._words = self._single_words()
+        self.words = self._single_words()
+        """Plain ones that are one token each."""
 
     def tokens(self, text: str) -> int:
         """Count a text's tokens."""
@@ -92,7 +93,7 @@ class Workload:
         made = []
         for question in questions:
             missing = longest - self.fixed(question)
-            words = " ".join(["", *self._words[:missing]])
+            words = " ".join(["", *self.words[:missing]])
             longer = {**question, "instructions": question["instructions"] + words}
             if self.fixed(longer) != longest:
                 raise ValueError("words that are one token alone are not one token in instructions")
@@ -142,7 +143,7 @@ class Workload:
         return Item(post(body), f'"{mark}'.encode(), len(questions), tokens)
 
     def _state(self, tokens: int) -> str:
-        return " ".join(self._chance.choices(self._words, k=tokens))
+        return " ".join(self._chance.choices(self.words, k=tokens))
 
     def _single_words(self) -> list[str]:
         """Find plain words that are one token each, at the start of a text and within it."""

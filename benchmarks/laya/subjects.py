@@ -36,10 +36,16 @@ class Worker(Server):
 
     name = "the worker"
 
-    def __init__(self, flags: Sequence[str], scratch: Path, log: Path) -> None:
-        """Start it on a port of its own choice."""
+    def __init__(
+        self,
+        flags: Sequence[str],
+        scratch: Path,
+        log: Path,
+        program: Sequence[str] = ("-m", "omni_jev_worker"),
+    ) -> None:
+        """Start it on a port of its own choice; `program` is what Python runs."""
         self._address: Address | None = None
-        command = [sys.executable, "-m", "omni_jev_worker", *flags, "--port", "0"]
+        command = [sys.executable, *program, *flags, "--port", "0"]
         super().__init__(command, environment(scratch), scratch, log)
 
     @property
@@ -163,10 +169,12 @@ class Starter:
         behind = self._subject("C3", self._upstream())
         return behind if name == "C3" else self.frontend(behind, name)
 
-    def worker(self, more: Sequence[str], name: str) -> Subject:
+    def worker(
+        self, more: Sequence[str], name: str, program: Sequence[str] = ("-m", "omni_jev_worker")
+    ) -> Subject:
         """Start a worker by itself with more flags. Raises `StartFailed`."""
         flags = [*self._worker_flags(), *self.flags, *more]
-        return self._subject(name, Worker(flags, self._folder(), self._log("worker")))
+        return self._subject(name, Worker(flags, self._folder(), self._log("worker"), program))
 
     def frontend(self, behind: Subject, name: str) -> Subject:
         """Start the frontend before a server. Raises `StartFailed`."""

@@ -1,0 +1,114 @@
+"""Where a request's time goes, and what an end of memory does, as it is told and as it is run."""
+
+import json
+import profile as standard_profile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.laya import fallback, profile, spans
+from benchmarks.laya.spans import Span
+from tests.harness.bench import lines, program
+from tests.harness.omni_jev import binary
+
+
+def test_the_standard_librarys_profile_is_not_hidden_by_the_program_of_that_name() -> None:
+    assert hasattr(standard_profile, "run")
+    assert standard_profile is not profile
+
+
+MS = 1_000_000
+REQUEST = Span("request", 0, 100 * MS)
+OWN = [
+    Span("worker", 5 * MS, 98 * MS),
+    Span("tokenize", 7 * MS, 9 * MS),
+    Span("queue", 9 * MS, 10 * MS),
+    Span("batch", 10 * MS, 90 * MS),
+    Span("copy", 10 * MS, 13 * MS),
+    Span("decode", 91 * MS, 95 * MS),
+]
+
+
+def test_a_requests_time_is_divided_among_its_steps_without_rest() -> None:
+    parts = spans.steps(REQUEST, OWN)
+    assert parts == pytest.approx(
+        {
+            "outside": 7,
+            "tokenize": 2,
+            "queue": 1,
+            "copy": 3,
+            "device": 77,
+            "decode": 4,
+            "rest": 93 - 2 - 1 - 80 - 4,
+        }
+    )
+    assert sum(parts.values()) == pytest.approx(REQUEST.ms)
+
+
+def test_a_request_that_the_worker_did_not_note_is_refused() -> None:
+    with pytest.raises(ValueError, match="noted no batch"):
+        spans.steps(REQUEST, [span for span in OWN if span.name != "batch"])
+
+
+def test_spans_belong_to_the_request_within_which_they_began() -> None:
+    later = Span("worker", 105 * MS, 120 * MS)
+    assert spans.within([*OWN, later], REQUEST) == OWN
+    assert spans.within([*OWN, later], Span("request", 101 * MS, 130 * MS)) == [later]
+
+
+def test_what_the_frontend_takes_is_what_its_way_has_more_outside_the_worker() -> None:
+    steps = spans.steps(REQUEST, OWN)
+    line = {"title": "6 questions", "way": "through", "ms": 100.0, "steps": steps}
+    direct = {**line, "way": "direct", "steps": {**steps, "outside": 4.0}}
+    told = profile.summary([line, direct])
+    assert f"| {spans.STEPS['frontend']} | 3.000 |" in told
+    assert f"| {spans.STEPS['sockets']} | 4.000 |" in told
+    assert "| **sum of these** | 100.000 |" in told
+
+
+def test_each_phase_of_an_end_of_memory_is_told_with_what_was_not_answered() -> None:
+    def asked(phase: str, ms: float, outcome: str = "200", device: str = "cuda") -> dict[str, Any]:
+        return {"phase": phase, "ms": ms, "outcome": outcome, "device": device}
+
+    told = fallback.summary(
+        [
+            asked("before", 3.0),
+            asked("large, memory short", 900.0, "status 500"),
+            asked("short", 4.0, device="cpu"),
+            asked("short", 5.0),
+        ]
+    )
+    assert "| the large one that meets the end of memory | 1 | 900.0 | 900.0 | 1 | cuda |" in told
+    assert "| small ones after it, memory still short | 2 | 4.0 | 5.0 | 0 | cpu, cuda |" in told
+
+
+def test_the_worker_notes_every_step_of_a_real_request(tmp_path: Path) -> None:
+    tiny = ("--count", "2", "--warmup", "1", "--only", "one-68")
+    done = program("profile", *tiny, "--out", str(tmp_path), "--frontend", str(binary()))
+    assert done.returncode == 0, done.stderr
+    recorded = [line for line in lines(tmp_path, "profile") if line["kind"] == "spans"]
+    assert sorted(line["way"] for line in recorded) == ["direct"] * 2 + ["through"] * 2
+    for line in recorded:
+        assert all(ms > 0 for ms in line["steps"].values()), line
+        assert sum(line["steps"].values()) == pytest.approx(line["ms"])
+    (trace,) = tmp_path.glob("*.trace.json")
+    names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
+    assert {"request: one-68, through", "worker", "queue", "batch"} <= names
+
+
+def test_a_simulated_end_of_memory_is_survived_and_told(tmp_path: Path) -> None:
+    done = program("fallback", "--simulate", "--count", "1", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    recorded = lines(tmp_path, "fallback_simulated")
+    asked = {line["phase"]: line for line in recorded if line["kind"] == "asked"}
+    assert asked["large, memory enough"]["fallback"]["splits"] == 0
+    assert asked["large, memory short"]["fallback"]["splits"] > 0
+    assert {line["outcome"] for line in asked.values()} == {"200"}
+    assert "small ones after it, memory still short" in done.stdout
+
+
+def test_an_end_of_memory_needs_a_device_or_to_be_made_up(tmp_path: Path) -> None:
+    done = program("fallback", "--out", str(tmp_path))
+    assert done.returncode == 75
+    assert done.stderr.startswith("not run: ")
