@@ -29,6 +29,15 @@ NOT_HERE: Final = 75
 """The exit code where this machine lacks what is to be measured."""
 REFUSED: Final = 3
 """The exit code where this machine is not fit to be measured now."""
+_VARIABLES: Final = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TOKENIZERS_PARALLELISM",
+    "PYTORCH_ENABLE_MPS_FALLBACK",
+    "PYTORCH_MPS_HIGH_WATERMARK_RATIO",
+    "PYTORCH_CUDA_ALLOC_CONF",
+)
+"""Of the environment, what changes a result."""
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -153,6 +162,7 @@ def session(program: str, config: str, options: argparse.Namespace) -> Iterator[
             "meta",
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             workload=workload_hash(),
+            variables={name: value for name, value in os.environ.items() if name in _VARIABLES},
             **found.record(),
             **machine.describe(options.device, binary, folder),
         )

@@ -2,6 +2,7 @@
 
 mod frontend;
 pub(crate) mod interrupt;
+mod laya;
 mod machine;
 mod process;
 mod statistics;
@@ -16,6 +17,9 @@ use clap::Subcommand;
 pub(crate) enum Bench {
     /// The frontend against nginx and against no proxy at all: throughput, CPU, latency, memory.
     Frontend(frontend::Options),
+    /// The whole system on this machine: becomes a program of `benchmarks/laya`, with its own flags.
+    #[command(disable_help_flag = true)]
+    Laya(laya::Options),
 }
 
 /// Measures and prints the result as Markdown on standard output.
@@ -27,5 +31,6 @@ pub(crate) enum Bench {
 pub(crate) fn run(root: &Path, bench: &Bench) -> anyhow::Result<ExitCode> {
     match bench {
         Bench::Frontend(options) => frontend::run(root, options),
+        Bench::Laya(options) => laya::run(root, options),
     }
 }
