@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.laya.conditions import Conditions, power_of_linux, power_of_macos
+from benchmarks.laya.conditions import Conditions, power_of_linux, power_of_macos, watts
 from benchmarks.laya.figures import bootstrap, decimal
 from benchmarks.laya.processes import held_by, resident, tree
 
@@ -95,6 +95,15 @@ def test_a_run_is_refused_on_battery_and_under_load_unless_it_is_labelled_feasib
 )
 def test_a_number_is_read_in_every_locale(text: str, number: float) -> None:
     assert decimal(text) == number
+
+
+def test_what_a_gpu_draws_is_read_with_points_and_commas() -> None:
+    assert watts("71.55\n118.20\n") == (71.55, 118.2)
+    assert watts("71,55\n") == (71.55,)
+    assert watts("[N/A]\n98.01\n") == (98.01,)
+    assert watts("") == ()
+    assert Conditions("mains", 0.5, (71.55,)).record()["gpu_watts"] == (71.55,)
+    assert "gpu_watts" not in Conditions("mains", 0.5).record()
 
 
 @pytest.mark.parametrize("text", ["", "1,2,3", "one"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from benchmarks.laya.figures import decimal
 
 FEASIBILITY: Final = "feasibility"
 """The label of a run that shows that all works, on any machine; its numbers mean nothing."""
@@ -25,6 +28,8 @@ class Conditions:
     """`mains`, `battery`, or `unknown` where the system does not tell (most servers)."""
     load: float
     """The mean number of processes that wanted a core in the last minute."""
+    gpu_watts: tuple[float, ...] = ()
+    """What each NVIDIA GPU draws, where `nvidia-smi` tells it: one that is cold draws little."""
 
     def refusal(self, run: str, most_load: float) -> str | None:
         """Say why a run of this label must not be measured now, if it must not."""
@@ -41,13 +46,25 @@ class Conditions:
 
     def record(self) -> dict[str, Any]:
         """Give it for the results."""
-        return {"power": self.power, "load": round(self.load, 2)}
+        found: dict[str, Any] = {"power": self.power, "load": round(self.load, 2)}
+        return found | ({"gpu_watts": self.gpu_watts} if self.gpu_watts else {})
 
 
 def now() -> Conditions:
     """Look at this machine. The load comes from the C library as a number, in every locale."""
-    power = power_of_macos(_pmset()) if platform.system() == "Darwin" else power_of_linux(_SUPPLIES)
-    return Conditions(power, os.getloadavg()[0])
+    if platform.system() == "Darwin":
+        return Conditions(power_of_macos(_told(["pmset", "-g", "batt"])), os.getloadavg()[0])
+    asked = ["nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
+    return Conditions(power_of_linux(_SUPPLIES), os.getloadavg()[0], watts(_told(asked)))
+
+
+def watts(told: str) -> tuple[float, ...]:
+    """Read what `nvidia-smi` says that each GPU draws; one that does not say is left out."""
+    found = []
+    for line in told.splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(decimal(line))
+    return tuple(found)
 
 
 def power_of_macos(told: str) -> str:
@@ -86,16 +103,17 @@ def _supply(folder: Path) -> dict[str, str]:
     return found
 
 
-def _pmset() -> str:
+def _told(command: list[str]) -> str:
+    """Give what a program says, in the plain locale; nothing where it is not there."""
     try:
         done = subprocess.run(
-            ["pmset", "-g", "batt"],
+            command,
             capture_output=True,
             text=True,
-            timeout=10,
+            timeout=20,
             check=False,
             env={**os.environ, "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout
+    return done.stdout if done.returncode == 0 else ""
