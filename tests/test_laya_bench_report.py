@@ -69,6 +69,14 @@ def test_a_run_that_failed_or_was_broken_off_is_told_as_that() -> None:
     assert "broken off" in tables.runs_table([run("C5", ended=False)])
 
 
+def test_the_memory_of_a_server_that_ran_already_is_what_it_says_of_itself() -> None:
+    told = {"kind": "memory", "samples": [], "worker": {"footprint_bytes": 700 * 1024 * 1024}}
+    assert "| C5 | C5-1 |  |  | 700 |  |" in tables.starts_table([run("C5", told)])
+    samples = [{"bytes": n * 1024 * 1024, "phase": "warm"} for n in (500, 510)]
+    sampled = {"kind": "memory", "samples": samples, "worker": {}}
+    assert "| C5 | C5-1 |  |  | 510 | 510 |" in tables.starts_table([run("C5", sampled)])
+
+
 def test_a_p99_of_few_requests_is_not_shown() -> None:
     few, many = run("C3", latency(*[10.0] * 99)), run("C5", latency(*[10.0] * 99, 12.0))
     drawn = tables.warm_table([few, many])

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from benchmarks.laya.inputs import WORKLOAD
 from tests.harness.bench import lines, program
 from tests.harness.omni_jev import OmniJev
 
@@ -37,6 +38,22 @@ def test_a_running_server_is_measured_and_reported(pair: OmniJev, tmp_path: Path
     assert (report / "latency.png").read_bytes().startswith(b"\x89PNG")
     for name in ("latency", "throughput"):
         assert "</svg>" in (report / f"{name}.svg").read_text()
+
+
+def test_ones_own_requests_are_replayed_to_two_running_servers_in_pairs(
+    pair: OmniJev, tmp_path: Path
+) -> None:
+    own = str(WORKLOAD / "requests.example.jsonl")
+    sides = ("--a", pair.url, "--b", pair.url, "--gap", "0,0.01")
+    counts = ("--count", "2", "--warmup", "1")
+    done = program("paired", *sides, "--replay", own, *counts, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    pairs = [line for line in lines(tmp_path, "paired") if line["kind"] == "pair"]
+    assert len(pairs) == 2 * 2 * 3
+    assert {line["difference"] for line in pairs} == {0}
+    again = program("paired", "--summarize", *map(str, tmp_path.glob("*.jsonl")))
+    assert again.stdout == done.stdout
+    assert "| requests.example-1 | 0.01 | 2 |" in again.stdout
 
 
 def test_a_server_that_does_not_start_is_a_failed_run(tmp_path: Path) -> None:

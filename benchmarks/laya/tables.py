@@ -70,6 +70,10 @@ def starts_table(runs: Sequence[Run]) -> str:
         ready = load.get("load_s") if load else run.one("ready").get("seconds")
         samples = run.one("memory").get("samples", [])
         warm = [sample["bytes"] for sample in samples if sample["phase"] == "warm"]
+        if not samples:
+            # A server that ran already: what it says of itself.
+            told = run.one("memory").get("worker") or {}
+            warm = [told["footprint_bytes"]] if "footprint_bytes" in told else []
         rows.append(
             [
                 named(run),
