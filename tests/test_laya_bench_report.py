@@ -77,6 +77,33 @@ def test_the_memory_of_a_server_that_ran_already_is_what_it_says_of_itself() -> 
     assert "| C5 | C5-1 |  |  | 510 | 510 |" in tables.starts_table([run("C5", sampled)])
 
 
+def test_runs_of_different_labels_or_checkpoints_are_not_put_together() -> None:
+    one, other = run("C3"), run("C5")
+    tables.check_joinable([one, other])
+    other.label = "mine"
+    with pytest.raises(ValueError, match="different labels are no one report: mine, paper"):
+        tables.check_joinable([one, other])
+    other.label = "paper"
+    other.lines.append({"kind": "meta", "checkpoint": {"sha256": "ab" * 32}})
+    with pytest.raises(ValueError, match="different checkpoints"):
+        tables.check_joinable([one, other])
+
+
+def test_a_device_other_than_the_cpu_is_a_column_of_its_own() -> None:
+    on_mps = run("C3o", latency(10.0))
+    on_mps.lines.append({"kind": "meta", "device": "mps"})
+    assert tables.by_config([run("C3o"), on_mps]).keys() == {"C3o", "C3o mps"}
+    on_mps.lines.append(answer(0.9))
+    assert tables.parity([on_mps, run("C5", answer(0.9))], "C3o", 0.005).misses == []
+
+
+def test_answers_that_came_after_the_arrivals_count_in_the_time_that_they_took() -> None:
+    # 60 answers to 5 s of arrivals, the last of them after 10 s.
+    late = {"answered_per_second": 12.0, "answers_per_second": 6.0}
+    assert tables.answered(late) == 6.0
+    assert tables.answered({"answered_per_second": 5.9, "answers_per_second": 6.1}) == 5.9
+
+
 def test_a_p99_of_few_requests_is_not_shown() -> None:
     few, many = run("C3", latency(*[10.0] * 99)), run("C5", latency(*[10.0] * 99, 12.0))
     drawn = tables.warm_table([few, many])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.gpu.outcome import percentile
 from benchmarks.laya.results import Run
-from benchmarks.laya.tables import MIB, latencies, named
+from benchmarks.laya.tables import MIB, answered, latencies, named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +114,7 @@ def _throughput(runs: Sequence[Run], colours: dict[str, str]) -> Figure | None:
             times = line["milliseconds"]
             if times:
                 both = (percentile(times, 0.5), percentile(times, 0.99))
-                points.setdefault(named(run), []).append((line["answered_per_second"], *both))
+                points.setdefault(named(run), []).append((answered(line), *both))
     if not points:
         return None
     figure, (axes,) = _figure(1, 1, 8, 4)

@@ -73,6 +73,7 @@ def main() -> int:
         runs = [run for run in read(options.files) if run.program in _MEASURED]
         if not runs:
             raise ValueError("no run of bench_inproc or bench_http in these files")
+        tables.check_joinable(runs)
         options.out.mkdir(parents=True, exist_ok=True)
         text, misses = write(runs, options)
     except (OSError, ValueError) as error:

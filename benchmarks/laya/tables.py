@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.gpu.outcome import percentile
 from benchmarks.gpu.reference import Answers, compare
-from benchmarks.laya.results import Run, table
+from benchmarks.laya.results import Line, Run, table
 
 MIB = 1024 * 1024
 _ENOUGH = 100
@@ -15,8 +15,26 @@ _ENOUGH = 100
 
 
 def named(run: Run) -> str:
-    """Name a run's configuration in a table or plot."""
-    return run.config or run.program
+    """Name a run's configuration in a table or plot, with its device where that is not the CPU."""
+    device = str(run.one("meta").get("device", "cpu"))
+    return run.config if device == "cpu" else f"{run.config} {device}"
+
+
+def answered(line: Line) -> float:
+    """Give how many a second were answered under arrivals, the time of the last ones included."""
+    within, until_the_last = line["answered_per_second"], line["answers_per_second"]
+    return float(min(within, until_the_last))
+
+
+def check_joinable(runs: Sequence[Run]) -> None:
+    """Raise `ValueError` where runs of different labels or checkpoints would be put together."""
+    for what, found in (
+        ("labels", {run.label for run in runs}),
+        ("checkpoints", {str(run.one("meta").get("checkpoint", {}).get("sha256")) for run in runs}),
+    ):
+        if len(found) > 1:
+            told = ", ".join(sorted(each[:16] for each in found))
+            raise ValueError(f"runs of different {what} are no one report: {told}")
 
 
 def by_config(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -126,7 +144,7 @@ def arrivals_table(runs: Sequence[Run]) -> str:
             times = line["milliseconds"]
             p50, p99 = (percentile(times, share) if times else None for share in (0.5, 0.99))
             wrong = sum(line["errors"].values()) + line["unfinished"]
-            cells = [named(run), f"{line['rate']:.1f}", f"{line['answered_per_second']:.1f}"]
+            cells = [named(run), f"{line['rate']:.1f}", f"{answered(line):.1f}"]
             cells += [_number(p50, 1), _number(p99, 1), str(len(times) + wrong), str(wrong)]
             rows.append(cells)
     return table(head, rows)
@@ -170,7 +188,9 @@ def gate(runs: Sequence[Run], most: float) -> Judged:
 
 def parity(runs: Sequence[Run], ref: str, most: float) -> Judged:
     """Compare answers with those of a configuration's first whole run. Raises `ValueError`."""
-    right = next((run for run in runs if named(run) == ref and run.of("answers")), None)
+    right = next(
+        (run for run in runs if ref in (run.config, named(run)) and run.of("answers")), None
+    )
     if right is None:
         raise ValueError(f"--ref {ref}: no run of it has answers")
     wanted = _answers(right)
