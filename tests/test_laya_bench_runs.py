@@ -76,3 +76,9 @@ def test_a_labelled_run_is_refused_above_the_load_before_anything_is_started(
     assert done.returncode == 3
     assert done.stderr.startswith("refused: ")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_label_that_is_no_name_of_a_file_is_refused(tmp_path: Path) -> None:
+    done = program("bench_inproc", "--run", "../mine", "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert "a label is letters" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shlex
 import signal
 import sys
@@ -47,7 +48,10 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     made.add_argument(
-        "--run", default=conditions.FEASIBILITY, help="the run's label; results of equal ones join"
+        "--run",
+        type=_label,
+        default=conditions.FEASIBILITY,
+        help="the run's label; results of equal ones join",
     )
     made.add_argument("--device", choices=("cpu", "mps", "cuda"), default="cpu")
     made.add_argument(
@@ -56,6 +60,13 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     made.add_argument("--max-load", type=float, default=conditions.MOST_LOAD, help="see --run")
     made.add_argument("--out", type=Path, default=RESULTS, help="the folder of results")
     return made
+
+
+def _label(text: str) -> str:
+    """Take a label that can be a part of a file's name."""
+    if not re.fullmatch(r"[\w.-]{1,40}", text):
+        raise argparse.ArgumentTypeError("a label is letters, digits, points, hyphens, 40 at most")
+    return text
 
 
 def add_servers(made: argparse.ArgumentParser) -> None:
