@@ -80,7 +80,7 @@ def test_an_answer_other_than_200_ends_a_comparison() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["https://host", "http://", "http://name:secret@host", "http://host?key=1", "host:80"]
+    "url", ["ftp://host", "http://", "http://name:secret@host", "http://host?key=1", "host:80"]
 )
 def test_a_url_that_cannot_be_asked_is_refused_without_what_it_holds(url: str) -> None:
     with pytest.raises(ValueError, match="a URL is ") as raised:

@@ -31,7 +31,7 @@ class Client:
 
     def ask(self, one: Input) -> tuple[float, dict[str, Any]]:
         """Ask once; the seconds it took, and the answer's body. Raises `Refused`, `OSError`."""
-        request = one.item(self.subject.path).request
+        request = one.item(self.subject.path, self.subject.host).request
         begun = time.perf_counter()
         reply = self._connection.exchange(request)
         seconds = time.perf_counter() - begun
@@ -56,7 +56,8 @@ class Client:
 
     def item(self, one: Input) -> Item:
         """Give a request that was asked before, whose answers must count the tokens as then."""
-        return one.item(self.subject.path, self._tokens.get(one.name, 0))
+        counted = self._tokens.get(one.name, 0)
+        return one.item(self.subject.path, self.subject.host, counted)
 
     def tokens(self, one: Input) -> int | None:
         """Give what the server counted, if it did."""

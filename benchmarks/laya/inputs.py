@@ -29,12 +29,12 @@ class Input:
     tokens: int | None = None
     """Of all its rows, by the demo checkpoint's tokenizer; none where nobody counted."""
 
-    def item(self, path: str = "/v1/systemone", tokens: int = 0) -> Item:
+    def item(self, path: str = "/v1/systemone", host: str = "bench", tokens: int = 0) -> Item:
         """Give it as the load generator sends it; `tokens` are what answers must say, 0 any."""
         questions = self.body["questions"]
         # Every question's id is in the answer; the first shows whose answer it is.
         mark = json.dumps(next(iter(questions))).encode()
-        return Item(post(json.dumps(self.body).encode(), path), mark, 1, tokens)
+        return Item(post(json.dumps(self.body).encode(), path, host), mark, 1, tokens)
 
 
 def timed(only: Sequence[str] = ()) -> list[Input]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from benchmarks.gpu.connection import Address, get_json
+from benchmarks.gpu.connection import Address, Secure, get_json
 from benchmarks.gpu.servers import OmniJev, Server, Upstream, environment, free_port
 
 CONFIGS: Final = ("C3", "C4", "C3w", "C3o", "C5")
@@ -85,12 +85,15 @@ def locate(url: str) -> tuple[Address, str]:
     if url.startswith("unix:"):
         return url.removeprefix("unix:"), DECISIONS
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname or parts.username or parts.query:
-        raise ValueError("a URL is http://HOST:PORT[/PREFIX] or unix:/PATH; a key is LAYA_API_KEY")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise ValueError(
+            "a URL is http[s]://HOST[:PORT][/PREFIX] or unix:/PATH; its key is LAYA_API_KEY"
+        )
     path = parts.path.rstrip("/")
-    return (parts.hostname, parts.port or 80), path if path.endswith(
-        DECISIONS
-    ) else path + DECISIONS
+    path = path if path.endswith(DECISIONS) else path + DECISIONS
+    if parts.scheme == "https":
+        return Secure(parts.hostname, parts.port or 443), path
+    return (parts.hostname, parts.port or 80), path
 
 
 @dataclass
@@ -104,6 +107,11 @@ class Subject:
     """From its start to its first 200 of `/health`; none where it ran already."""
     servers: list[Server] = field(default_factory=list)
     """All that was started for it."""
+
+    @property
+    def host(self) -> str:
+        """What a request names as its host."""
+        return "bench" if isinstance(self.address, str) else f"{self.address[0]}:{self.address[1]}"
 
     @property
     def roots(self) -> list[int]:
@@ -182,7 +190,8 @@ class Starter:
             url = f"unix:{behind.address}"
         else:
             host, port = behind.address
-            url = f"http://{host}:{port}{behind.path.removesuffix(DECISIONS)}"
+            scheme = "https" if isinstance(behind.address, Secure) else "http"
+            url = f"{scheme}://{host}:{port}{behind.path.removesuffix(DECISIONS)}"
         server = OmniJev(self.binary, [], self._folder(), self._log("frontend"), backend=url)
         made = self._subject(name, server)
         if behind.ready_s is not None and made.ready_s is not None:
