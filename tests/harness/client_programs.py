@@ -25,7 +25,7 @@ def ask_with(program: str, calls: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     run = subprocess.run(
         [PYTHON, *node, PROGRAMS / program],
         input=json.dumps(calls),
-        env=_environment(),
+        env=without_ways_elsewhere(os.environ),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -36,13 +36,13 @@ def ask_with(program: str, calls: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     return outcomes
 
 
-def _environment() -> dict[str, str]:
+def without_ways_elsewhere(environment: Mapping[str, str]) -> dict[str, str]:
     """Leave out what would lead a client elsewhere: proxies, keys, Python's paths."""
     # PYTHONDONTWRITEBYTECODE, a PYTHON variable too, would have LiteLLM compiled at every start.
     others = ("TYPESAFE_", "LAYA_", "LITELLM_", "LANGSMITH_", "LANGCHAIN_", "PYTHON")
     kept = {
         name: value
-        for name, value in os.environ.items()
+        for name, value in environment.items()
         if not name.startswith(others) and not name.lower().endswith("_proxy")
     }
     # Else its import asks another host for prices.

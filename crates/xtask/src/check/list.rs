@@ -29,7 +29,10 @@ const PROTOCOL_TESTS: [&str; 4] = [
 ];
 
 /// The tests of published clients, which have an environment of their own.
-const CLIENT_TESTS: &str = "tests/test_published_clients.py";
+const CLIENT_TESTS: [&str; 2] = [
+    "tests/test_client_recipes.py",
+    "tests/test_published_clients.py",
+];
 
 /// The tests of the worker that start it as a process of its own.
 const WORKER_PROCESS_TESTS: [&str; 6] = [
@@ -103,7 +106,12 @@ pub(super) fn rust_checks(root: &Path) -> Vec<Check> {
 pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
     let ruff_format = [&["ruff", "format", "--check"][..], &PYTHON_FOLDERS].concat();
     let ruff_check = [&["ruff", "check"][..], &PYTHON_FOLDERS].concat();
-    let apart = [&SUPERVISION_TESTS[..], &PROTOCOL_TESTS[..], &[CLIENT_TESTS]].concat();
+    let apart = [
+        &SUPERVISION_TESTS[..],
+        &PROTOCOL_TESTS[..],
+        &CLIENT_TESTS[..],
+    ]
+    .concat();
     let python = |name, args: &[&str]| python(root, name, args);
     vec![
         (Need::Python, python("Python format", &ruff_format)),
@@ -159,7 +167,10 @@ pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
         ),
         (
             Need::Clients,
-            python("Tests of published clients", &["pytest", CLIENT_TESTS]),
+            python(
+                "Tests of published clients",
+                &[&["pytest"][..], &CLIENT_TESTS].concat(),
+            ),
         ),
         (
             Need::Python,
