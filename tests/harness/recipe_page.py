@@ -127,8 +127,12 @@ def _block(page: str, line: int, info: str, text: str) -> Block:
 
 
 def pages() -> list[str]:
-    """Every recipe, by its path in the repository."""
-    found = [*(ROOT / "recipe").glob("*.md"), *(ROOT / "recipe").glob("*/*.md")]
+    """Every recipe, and how the documentation is made, by the path in the repository."""
+    found = [
+        path
+        for places in ("recipe/*.md", "recipe/*/*.md", "docs/*.md")
+        for path in ROOT.glob(places)
+    ]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 

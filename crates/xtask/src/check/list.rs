@@ -8,7 +8,7 @@ use crate::python;
 use crate::step;
 
 /// The folders with Python code of ours.
-const PYTHON_FOLDERS: [&str; 4] = ["worker-py", "recipe", "tests", "benchmarks"];
+const PYTHON_FOLDERS: [&str; 5] = ["worker-py", "recipe", "tests", "benchmarks", "docs"];
 
 /// The tests that mostly wait.
 pub(super) const SUPERVISION_TESTS: [&str; 6] = [
