@@ -1,6 +1,6 @@
 //! The log: one event a line on standard error, as text or JSON.
 //!
-//! An access line is written for every request, so it has a way of its own: [`line`] makes it without the general
+//! An access line is written for every request, so it has a way of its own: [`mod@line`] makes it without the general
 //! formatter's detours, and [`sink`] writes many of them at once. It reads as the general formatter would write it.
 //! Whoever has something to say never waits for whoever reads it.
 

@@ -86,6 +86,7 @@ pub(super) fn rust_checks(root: &Path) -> Vec<Check> {
             &["build", "--workspace", "--all-targets", "--locked"],
         ),
         cargo("Rust tests", &["test", "--workspace", "--locked"]),
+        documentation(root),
     ];
     if step::answers(python::cargo(root).args(["deny", "--version"])) {
         // Advisories come from a repository of their own, which a machine may not reach.
@@ -100,6 +101,14 @@ pub(super) fn rust_checks(root: &Path) -> Vec<Check> {
         );
     }
     checks
+}
+
+/// The pages of the crates, none of whose links may lead nowhere.
+fn documentation(root: &Path) -> Check {
+    let args = ["doc", "--workspace", "--no-deps", "--locked"];
+    let mut check = cargo(root, "Rust documentation", &args);
+    check.command.env("RUSTDOCFLAGS", "-D warnings");
+    check
 }
 
 /// What is in Python, the quick ones first, then so that neither lane ends long before the other.
