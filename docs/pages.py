@@ -39,24 +39,30 @@ def targets(page: Path) -> dict[str, Path]:
     return found
 
 
+def reached(start: set[Path]) -> set[Path]:
+    """These pages and every file that they lead to, directly or by another page."""
+    found: set[Path] = set()
+    fresh = set(start)
+    while fresh:
+        found |= fresh
+        led = {path for page in fresh if page.suffix == ".md" for path in targets(page).values()}
+        fresh = {path for path in led if (ROOT / path).is_file()} - found
+    return found
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replace what lies in mkdocs' own folder by the pages, and all that they lead to."""
     folder = Path(config.docs_dir)
     for file in list(files):
         if Path(file.abs_src_path or "").is_relative_to(folder):
             files.remove(file)
-    wanted = set(pages())
-    for page in pages():
-        wanted |= {path for path in targets(page).values() if (ROOT / path).is_file()}
-    for path in sorted(wanted):
-        files.append(
-            File.generated(
-                config,
-                path.as_posix(),
-                abs_src_path=str(ROOT / path),
-                inclusion=InclusionLevel.INCLUDED,
-            )
-        )
+    in_menu = set(pages())
+    for path in sorted(reached(in_menu)):
+        # What is only linked, published results for instance, need not be in the menu.
+        inclusion = InclusionLevel.INCLUDED if path in in_menu else InclusionLevel.NOT_IN_NAV
+        source = str(ROOT / path)
+        made = File.generated(config, path.as_posix(), abs_src_path=source, inclusion=inclusion)
+        files.append(made)
     return files
 
 
