@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp
 
 from omni_jev_worker import batch, bodies, health
 from omni_jev_worker.decisions import Decisions
@@ -73,11 +72,15 @@ class App:
         }
         """What answers each path and method; HEAD is answered as GET is."""
         # The most asked for first: they are tried in order.
-        self.asgi: ASGIApp = Router(
+        self._router = Router(
             [Route(path, _Endpoint(methods)) for path, methods in self.routes.items()],
             redirect_slashes=False,
             default=_nowhere,
         )
+
+    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await self._router(scope, receive, send)
 
     async def _health(self, _: Request) -> Response:
         body = health.report(
