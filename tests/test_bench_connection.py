@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu.connection import Connection, Reply, Secure, post
+from benchmarks.gpu.load import arrivals
+from benchmarks.gpu.workload import Item
 from benchmarks.laya.subjects import locate
+from tests.harness.servers import Conversation, Server, read_request
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"
@@ -48,6 +51,49 @@ def test_an_answer_is_read_whole_however_it_is_framed_and_cut(answer: bytes, pie
         stop.set()
         connection.close()
         listener.close()
+
+
+def test_a_connection_that_the_server_ended_while_it_was_idle_is_opened_anew() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def serve() -> None:
+        for _ in range(2):
+            taken, _ = listener.accept()
+            with taken:
+                taken.recv(65536)
+                taken.sendall(LENGTH)
+            ended.set()
+
+    threading.Thread(target=serve, daemon=True).start()
+    connection = Connection(listener.getsockname())
+    connection.refresh()
+    assert connection.exchange(post(b"{}")).status == 200
+    assert ended.wait(30)
+    connection.refresh()
+    assert connection.exchange(post(b"{}")).status == 200
+    connection.close()
+    listener.close()
+
+
+def test_requests_that_are_due_do_not_meet_the_end_of_an_idle_connection() -> None:
+    # Each connection takes one request, and is ended without a word.
+    body = b'{"answers":{"q":{}}}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    with Server(answering_once(answer)) as server:
+        address, path = locate(server.url)
+        items = [Item(post(b"{}", path), b'"q"', 1, 0)] * 60
+        outcome = arrivals(address, items, [n / 100 for n in range(60)], processes=1)
+    assert outcome.errors == {}
+    assert len(outcome.times) == 60
+
+
+def answering_once(answer: bytes) -> Conversation:
+    def converse(connection: socket.socket, _stop: threading.Event) -> None:
+        if read_request(connection) is not None:
+            connection.sendall(answer)
+
+    return converse
 
 
 def test_an_answer_of_unknown_length_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import socket
 import ssl
 from typing import Any, NamedTuple
@@ -129,6 +130,12 @@ class Connection:
             reply = self.receive()
             if reply is not None:
                 return reply
+
+    def refresh(self) -> None:
+        """Connect anew if the server has ended it while it was idle; raises `OSError`."""
+        # With no request under way there is nothing to read but the end.
+        if select.select([self._socket], [], [], 0)[0]:
+            self.reopen()
 
     def reopen(self) -> None:
         """Connect anew; raises `OSError`."""

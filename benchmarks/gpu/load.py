@@ -99,6 +99,8 @@ class _Clients:
         """Send a request on the connection that has been free for the longest."""
         connection = self.free.popleft()
         try:
+            # Servers end what is idle for seconds, uvicorn for five; a client would not use it.
+            connection.refresh()
             connection.send(item.request)
         except OSError as error:
             self._failed(connection, error)

@@ -32,6 +32,7 @@ class Client:
     def ask(self, one: Input) -> tuple[float, dict[str, Any]]:
         """Ask once; the seconds it took, and the answer's body. Raises `Refused`, `OSError`."""
         request = one.item(self.subject.path, self.subject.host).request
+        self._connection.refresh()
         begun = time.perf_counter()
         reply = self._connection.exchange(request)
         seconds = time.perf_counter() - begun
@@ -46,6 +47,7 @@ class Client:
 
     def time(self, item: Item) -> float:
         """Ask a made request; the seconds that it took. Raises `Refused`, `OSError`."""
+        self._connection.refresh()
         begun = time.perf_counter()
         reply = self._connection.exchange(item.request)
         seconds = time.perf_counter() - begun
