@@ -24,6 +24,7 @@ def draw(runs: Sequence[Run], folder: Path) -> list[Path]:
     # No window, and the same SVG each time; numbers with points in every locale.
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "omni-jev"
+    mpl.rcParams["svg.fonttype"] = "none"
     mpl.rcParams["axes.formatter.use_locale"] = False
     folder.mkdir(parents=True, exist_ok=True)
     configs = sorted({named(run) for run in runs})
@@ -39,7 +40,7 @@ def draw(runs: Sequence[Run], folder: Path) -> list[Path]:
             continue
         for kind in ("png", "svg"):
             metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(folder / f"{name}.{kind}", dpi=120, metadata=metadata)
+            figure.savefig(folder / f"{name}.{kind}", dpi=100, metadata=metadata)
         written.append(folder / f"{name}.png")
     return written
 
@@ -105,23 +106,23 @@ def _memory(runs: Sequence[Run], colours: dict[str, str]) -> Figure | None:
 
 
 def _throughput(runs: Sequence[Run], colours: dict[str, str]) -> Figure | None:
-    """Draw latency against what was answered under arrivals, p50 and p99."""
+    """Draw latency against what was answered under arrivals, p50 and p99, lines for each run."""
     from matplotlib.ticker import FuncFormatter
 
-    points: dict[str, list[tuple[float, float, float]]] = {}
-    for run in runs:
-        for line in run.of("arrivals"):
-            times = line["milliseconds"]
-            if times:
-                both = (percentile(times, 0.5), percentile(times, 0.99))
-                points.setdefault(named(run), []).append((answered(line), *both))
-    if not points:
+    found = [(run, _points(run)) for run in runs]
+    found = [(run, points) for run, points in found if points]
+    if not found:
         return None
     figure, (axes,) = _figure(1, 1, 8, 4)
-    for config, found in sorted(points.items()):
-        rates, p50s, p99s = zip(*sorted(found), strict=True)
-        axes.plot(rates, p50s, "o-", color=colours[config], label=f"{config}, p50")
-        axes.plot(rates, p99s, "s--", color=colours[config], label=f"{config}, p99")
+    told = set()
+    for run, points in found:
+        config = named(run)
+        rates, p50s, p99s = zip(*points, strict=True)
+        # One entry of each in the legend, however many runs there are.
+        labels = [None, None] if config in told else [f"{config}, p50", f"{config}, p99"]
+        told.add(config)
+        axes.plot(rates, p50s, "o-", color=colours[config], label=labels[0])
+        axes.plot(rates, p99s, "s--", color=colours[config], label=labels[1])
     axes.set_xlabel("answers/s")
     axes.set_ylabel("ms since a request was due")
     axes.set_yscale("log")
@@ -133,3 +134,13 @@ def _throughput(runs: Sequence[Run], colours: dict[str, str]) -> Figure | None:
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     axes.set_title("Poisson arrivals")
     return figure
+
+
+def _points(run: Run) -> list[tuple[float, float, float]]:
+    """Give answers/s, p50 and p99 of each of a run's rates."""
+    points = []
+    for line in run.of("arrivals"):
+        times = line["milliseconds"]
+        if times:
+            points.append((answered(line), percentile(times, 0.5), percentile(times, 0.99)))
+    return sorted(points)
