@@ -15,7 +15,16 @@ from typing import Any
 
 from benchmarks.gpu.servers import ROOT
 
-PACKAGES = ("torch", "triton", "laya", "transformers", "tokenizers", "starlette", "uvicorn")
+PACKAGES = (
+    "torch",
+    "triton",
+    "laya",
+    "transformers",
+    "tokenizers",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+)
 GB = 1e9
 
 
