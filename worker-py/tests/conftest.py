@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tiny_checkpoint
-from running_worker import RunningWorker
+from running_worker import Kept, RunningWorker
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def worker(tiny: Path) -> Iterator[RunningWorker]:
-    """A real worker process on the tiny checkpoint, ready."""
-    with RunningWorker(["--model", str(tiny)]) as running:
-        yield running
+def kept(tiny: Path) -> Iterator[Kept]:
+    """A real worker process on the tiny checkpoint, for the whole run."""
+    with Kept(lambda: RunningWorker(["--model", str(tiny)])) as kept:
+        yield kept
+
+
+@pytest.fixture
+def worker(kept: Kept) -> RunningWorker:
+    """That worker, ready."""
+    return kept.running()

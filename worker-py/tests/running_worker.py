@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -160,6 +160,33 @@ class RunningWorker:
         with self._news:
             self._ended = True
             self._news.notify_all()
+
+
+class Kept:
+    """One worker for many tests, since a start takes seconds; after a test that ends it, another.
+
+    The tests that end it come last in their file, so that there are few others.
+    """
+
+    def __init__(self, start: Callable[[], RunningWorker]) -> None:
+        self._start = start
+        self._worker: RunningWorker | None = None
+
+    def __enter__(self) -> "Kept":
+        return self
+
+    def __exit__(self, *fault: Any) -> None:
+        if self._worker is not None:
+            self._worker.__exit__(None, None, None)
+
+    def running(self) -> RunningWorker:
+        """The worker, ready."""
+        if self._worker is not None and self._worker.process.poll() is not None:
+            self._worker.__exit__(None, None, None)
+            self._worker = None
+        if self._worker is None:
+            self._worker = self._start()
+        return self._worker
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from running_worker import Reply, RunningWorker
+from running_worker import Kept, Reply, RunningWorker
 from test_hostile_bodies import anything, near_questions, near_requests
 
 BODIES_A_TEST = 1250
@@ -75,8 +75,14 @@ class Attacked:
 
 
 @pytest.fixture(scope="module", params=["laya", "jev"])
-def attacked(tiny: Path, request: pytest.FixtureRequest) -> Iterator[Attacked]:
-    with RunningWorker(["--model", str(tiny), "--dialect", request.param]) as running:
+def attacked(tiny: Path, kept: Kept, request: pytest.FixtureRequest) -> Iterator[Attacked]:
+    with ExitStack() as stack:
+        if request.param == "laya":
+            # The one that all tests share speaks it.
+            running = kept.running()
+        else:
+            flags = ["--model", str(tiny), "--dialect", request.param]
+            running = stack.enter_context(RunningWorker(flags))
         attacked = Attacked(running)
         with closing(attacked.connection):
             yield attacked

@@ -8,15 +8,40 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from omni_jev_worker.processors import has_native_bf16
-from running_worker import LONG, SOURCE, RunningWorker, environment, run
+from running_worker import LONG, SOURCE, Kept, RunningWorker, environment, run
 
 NOUL = {"type": "noul", "instructions": "Does the customer ask for a refund?"}
 ASKED = {"model": "jev-latest", "state": "Please refund the charge.", "questions": {"refund": NOUL}}
+
+
+@pytest.fixture(scope="module")
+def mps_asked(tiny: Path) -> Iterator[Kept]:
+    """A worker that is to use MPS if there is one, and to stop soon when it is asked to."""
+    flags = ["--model", str(tiny), "--device", "mps", "--drain-timeout", "0.2"]
+    with Kept(lambda: RunningWorker(flags)) as kept:
+        yield kept
+
+
+@pytest.fixture(scope="module")
+def on_a_left_socket(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    """A worker with one thread, on a socket that was there before it and that nobody listens to."""
+    path = tmp_path_factory.mktemp("left") / "w.sock"
+
+    def start() -> RunningWorker:
+        path.unlink(missing_ok=True)
+        left = socket.socket(socket.AF_UNIX)
+        left.bind(str(path))
+        left.close()
+        return RunningWorker(["--model", str(tiny), "--threads", "1", "--uds", str(path)])
+
+    with Kept(start) as kept:
+        yield kept
 
 
 def last_line(stderr: str) -> str:
@@ -143,15 +168,15 @@ def test_a_required_device_that_torch_does_not_find_exits_78(tiny: Path) -> None
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has MPS")
 def test_a_device_that_is_not_there_and_not_required_is_told_and_served_from_the_cpu(
-    tiny: Path,
+    mps_asked: Kept,
 ) -> None:
-    with RunningWorker(["--model", str(tiny), "--device", "mps"]) as worker:
-        health = worker.ask("GET", "/health").json()
-        assert health["device_mismatch"] is True
-        assert (health["status"], health["ready"]) == ("degraded", True)
-        assert (health["device"], health["requested_device"]) == ("cpu", "mps")
-        assert worker.decide(ASKED).status == 200
-        assert any(line["level"] == "warning" and "mps" in line["message"] for line in worker.lines)
+    worker = mps_asked.running()
+    health = worker.ask("GET", "/health").json()
+    assert health["device_mismatch"] is True
+    assert (health["status"], health["ready"]) == ("degraded", True)
+    assert (health["device"], health["requested_device"]) == ("cpu", "mps")
+    assert worker.decide(ASKED).status == 200
+    assert any(line["level"] == "warning" and "mps" in line["message"] for line in worker.lines)
 
 
 def test_a_host_that_does_not_exist_exits_78_before_anything_is_loaded(tiny: Path) -> None:
@@ -227,11 +252,13 @@ def test_every_log_line_is_a_json_object_and_standard_output_is_unused(
         assert phase in phases
 
 
-def test_the_log_says_how_many_threads_torch_gets_and_who_chose_them(tiny: Path) -> None:
-    with RunningWorker(["--model", str(tiny), "--threads", "1"]) as worker:
-        (line,) = [line for line in worker.lines if "threads" in line]
-        assert (line["threads"], line["chosen_by"]) == (1, "--threads")
-        assert worker.ask("GET", "/health").json()["threads"] == 1
+def test_the_log_says_how_many_threads_torch_gets_and_who_chose_them(
+    on_a_left_socket: Kept,
+) -> None:
+    worker = on_a_left_socket.running()
+    (line,) = [line for line in worker.lines if "threads" in line]
+    assert (line["threads"], line["chosen_by"]) == (1, "--threads")
+    assert worker.ask("GET", "/health").json()["threads"] == 1
 
 
 def test_the_ready_line_has_the_real_port(worker: RunningWorker) -> None:
@@ -281,41 +308,45 @@ def test_a_bad_body_over_the_wire_gets_its_4xx_and_the_next_one_its_answer(
     assert worker.decide(ASKED).status == 200
 
 
-def test_asked_to_stop_it_answers_what_is_in_flight_and_exits_0(tiny: Path, tmp_path: Path) -> None:
-    path = str(tmp_path / "w.sock")
-    with RunningWorker(["--model", str(tiny), "--uds", path]) as worker:
-        assert worker.ready["address"] == f"unix:{path}"
-        assert os.stat(path).st_mode & 0o077 == 0
-        connection = worker.connect()
-        body = json.dumps(ASKED).encode()
-        # The head and half of the body: the request is in flight and cannot be answered yet.
-        connection.putrequest("POST", "/v1/systemone")
-        connection.putheader("content-length", str(len(body)))
-        connection.endheaders(body[:20])
-        assert worker.decide(ASKED).status == 200
-        worker.process.send_signal(signal.SIGTERM)
-        worker.wait_for("draining")
-        connection.send(body[20:])
-        reply = connection.getresponse()
-        assert reply.status == 200
-        assert "refund" in json.loads(reply.read())["answers"]
-        connection.close()
-        assert worker.wait_for_end() == 0
-        assert not Path(path).exists()
-        assert worker.process.stdout is not None
-        assert worker.process.stdout.read() == ""
+def test_the_socket_that_a_killed_worker_left_is_taken_over(on_a_left_socket: Kept) -> None:
+    assert on_a_left_socket.running().ask("GET", "/health").status == 200
 
 
-def test_what_does_not_finish_within_the_budget_does_not_keep_it_alive(tiny: Path) -> None:
-    with RunningWorker(["--model", str(tiny), "--drain-timeout", "0.2"]) as worker:
-        connection = worker.connect()
-        connection.putrequest("POST", "/v1/systemone")
-        connection.putheader("content-length", "100")
-        connection.endheaders(b"{")
-        assert worker.decide(ASKED).status == 200
-        worker.process.send_signal(signal.SIGTERM)
-        assert worker.wait_for_end() == 0
-        connection.close()
+def test_asked_to_stop_it_answers_what_is_in_flight_and_exits_0(on_a_left_socket: Kept) -> None:
+    worker = on_a_left_socket.running()
+    path = Path(str(worker.ready["address"]).removeprefix("unix:"))
+    assert worker.ready["address"] == f"unix:{path}"
+    assert path.stat().st_mode & 0o077 == 0
+    connection = worker.connect()
+    body = json.dumps(ASKED).encode()
+    # The head and half of the body: the request is in flight and cannot be answered yet.
+    connection.putrequest("POST", "/v1/systemone")
+    connection.putheader("content-length", str(len(body)))
+    connection.endheaders(body[:20])
+    assert worker.decide(ASKED).status == 200
+    worker.process.send_signal(signal.SIGTERM)
+    worker.wait_for("draining")
+    connection.send(body[20:])
+    reply = connection.getresponse()
+    assert reply.status == 200
+    assert "refund" in json.loads(reply.read())["answers"]
+    connection.close()
+    assert worker.wait_for_end() == 0
+    assert not path.exists()
+    assert worker.process.stdout is not None
+    assert worker.process.stdout.read() == ""
+
+
+def test_what_does_not_finish_within_the_budget_does_not_keep_it_alive(mps_asked: Kept) -> None:
+    worker = mps_asked.running()
+    connection = worker.connect()
+    connection.putrequest("POST", "/v1/systemone")
+    connection.putheader("content-length", "100")
+    connection.endheaders(b"{")
+    assert worker.decide(ASKED).status == 200
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait_for_end() == 0
+    connection.close()
 
 
 def test_asked_to_stop_while_it_loads_it_exits_0(tiny: Path) -> None:
@@ -323,15 +354,6 @@ def test_asked_to_stop_while_it_loads_it_exits_0(tiny: Path) -> None:
         worker.wait_for("import")
         worker.process.send_signal(signal.SIGTERM)
         assert worker.wait_for_end() == 0
-
-
-def test_the_socket_that_a_killed_worker_left_is_taken_over(tiny: Path, tmp_path: Path) -> None:
-    path = str(tmp_path / "w.sock")
-    left = socket.socket(socket.AF_UNIX)
-    left.bind(path)
-    left.close()
-    with RunningWorker(["--model", str(tiny), "--uds", path]) as worker:
-        assert worker.ask("GET", "/health").status == 200
 
 
 def test_a_file_in_the_sockets_place_is_left_alone(tiny: Path, tmp_path: Path) -> None:
@@ -399,10 +421,9 @@ def test_a_killed_supervisor_takes_a_worker_along_that_cannot_read_its_lifeline(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
-def test_sigabrt_shows_where_every_thread_is(tiny: Path) -> None:
-    with RunningWorker(["--model", str(tiny)]) as worker:
-        worker.process.send_signal(signal.SIGABRT)
-        worker.wait_for_end()
-        text = " ".join(str(line.get("not_json", "")) for line in worker.lines)
-        assert "engine.py" in text
-        assert "queue.py" in text
+def test_sigabrt_shows_where_every_thread_is(worker: RunningWorker) -> None:
+    worker.process.send_signal(signal.SIGABRT)
+    worker.wait_for_end()
+    text = " ".join(str(line.get("not_json", "")) for line in worker.lines)
+    assert "engine.py" in text
+    assert "queue.py" in text

@@ -35,7 +35,8 @@ const CLIENT_TESTS: [&str; 2] = [
 ];
 
 /// The tests of the worker that start it as a process of its own.
-const WORKER_PROCESS_TESTS: [&str; 6] = [
+const WORKER_PROCESS_TESTS: [&str; 7] = [
+    "worker-py/tests/test_connection.py",
     "worker-py/tests/test_hostile_traffic.py",
     "worker-py/tests/test_openapi_page.py",
     "worker-py/tests/test_other_checkpoints.py",
