@@ -15,6 +15,7 @@ from tests.harness.decisions import (
     THANK_YOU_NOTE,
     decision,
 )
+from tests.harness.logged_process import Event
 from tests.harness.omni_jev import DEMO_CHECKPOINT, OmniJev
 from tests.harness.reference import make_agent
 
@@ -120,6 +121,13 @@ def test_the_models_are_listed_through_the_frontend(pair: OmniJev) -> None:
     answer = pair.ask("GET", "/v1/models")
     assert answer.status == 200
     assert "demo" in [model["name"] for model in answer.json()["models"]]
+
+
+def test_the_log_says_when_the_worker_is_ready(pair: OmniJev) -> None:
+    def says_ready(event: Event) -> bool:
+        return event["message"] == "ready"
+
+    pair.process.wait_for("it says ready", says_ready, seconds=10)
 
 
 def test_health_says_that_the_demo_checkpoint_serves_on_the_processor(pair: OmniJev) -> None:

@@ -3,22 +3,56 @@
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.harness.client import Answer, assert_own_error, assert_unavailable
 from tests.harness.decisions import decision
-from tests.harness.logged_process import Event, kill
+from tests.harness.logged_process import kill
 from tests.harness.omni_jev import DEMO_CHECKPOINT, START_SECONDS, OmniJev
 
 
-def test_work_is_refused_with_retry_after_while_the_worker_starts() -> None:
-    with OmniJev() as running:
-        assert_unavailable(running.decide(decision()))
+class Kept:
+    """A pair for tests that need a ready one, since a start takes seconds; then another."""
+
+    def __init__(self) -> None:
+        self._running: OmniJev | None = None
+
+    def start(self) -> OmniJev:
+        """Start one anew."""
+        self.close()
+        self._running = OmniJev()
+        return self._running
+
+    def ready(self) -> OmniJev:
+        """Give the one that runs, ready."""
+        running = self._running
+        if running is None or not running.process.is_alive():
+            running = self.start()
         running.wait_until_ready()
-        assert running.decide(decision()).status == 200
+        return running
+
+    def close(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[Kept]:
+    kept = Kept()
+    yield kept
+    kept.close()
+
+
+def test_work_is_refused_with_retry_after_while_the_worker_starts(kept: Kept) -> None:
+    running = kept.start()
+    assert_unavailable(running.decide(decision()))
+    running.wait_until_ready()
+    assert running.decide(decision()).status == 200
 
 
 def ask_until(running: OmniJev, status: int, seconds: float) -> list[Answer]:
@@ -33,22 +67,21 @@ def ask_until(running: OmniJev, status: int, seconds: float) -> list[Answer]:
     return answers
 
 
-def test_a_killed_worker_means_503_at_once_and_200_again_without_help() -> None:
-    with OmniJev() as running:
-        running.wait_until_ready()
-        first = running.worker()
-        before = running.decide(decision())
-        kill(first.pid)
-        # What is sent in the instant before the frontend learns of it is lost with the worker.
-        *lost, refused = ask_until(running, 503, seconds=2)
-        for answer in lost:
-            assert_own_error(answer, 502, "backend_error")
-        assert_unavailable(refused)
-        *waiting, answered = ask_until(running, 200, START_SECONDS)
-        for answer in waiting:
-            assert_unavailable(answer)
-        assert answered.body == before.body
-        assert running.worker().pid != first.pid
+def test_a_killed_worker_means_503_at_once_and_200_again_without_help(kept: Kept) -> None:
+    running = kept.ready()
+    first = running.worker()
+    before = running.decide(decision())
+    kill(first.pid)
+    # What is sent in the instant before the frontend learns of it is lost with the worker.
+    *lost, refused = ask_until(running, 503, seconds=2)
+    for answer in lost:
+        assert_own_error(answer, 502, "backend_error")
+    assert_unavailable(refused)
+    *waiting, answered = ask_until(running, 200, START_SECONDS)
+    for answer in waiting:
+        assert_unavailable(answer)
+    assert answered.body == before.body
+    assert running.worker().pid != first.pid
 
 
 def at_the_spawn(running: OmniJev) -> None:
@@ -67,12 +100,22 @@ def when_ready(running: OmniJev) -> None:
     running.wait_until_ready()
 
 
-@pytest.mark.parametrize("moment", [at_the_spawn, during_the_imports, when_loading, when_ready])
-def test_a_killed_frontend_leaves_no_worker_after_two_seconds(
-    moment: Callable[[OmniJev], None],
-) -> None:
+@contextmanager
+def pair_at(moment: Callable[[OmniJev], None], kept: Kept) -> Iterator[OmniJev]:
+    """Give a pair in a moment of its life."""
+    if moment is when_ready:
+        yield kept.ready()
+        return
     with OmniJev() as running:
         moment(running)
+        yield running
+
+
+@pytest.mark.parametrize("moment", [at_the_spawn, during_the_imports, when_loading, when_ready])
+def test_a_killed_frontend_leaves_no_worker_after_two_seconds(
+    moment: Callable[[OmniJev], None], kept: Kept
+) -> None:
+    with pair_at(moment, kept) as running:
         assert running.processes(), "there must be a worker for this to show anything"
         running.process.send(signal.SIGKILL)
         running.process.wait_for_exit()
@@ -82,10 +125,9 @@ def test_a_killed_frontend_leaves_no_worker_after_two_seconds(
 
 @pytest.mark.parametrize("moment", [at_the_spawn, during_the_imports, when_ready])
 def test_a_terminated_frontend_exits_0_and_takes_its_worker_along(
-    moment: Callable[[OmniJev], None],
+    moment: Callable[[OmniJev], None], kept: Kept
 ) -> None:
-    with OmniJev() as running:
-        moment(running)
+    with pair_at(moment, kept) as running:
         assert running.terminate() == 0
         assert running.processes() == []
 
@@ -163,10 +205,3 @@ def test_a_required_device_that_is_missing_ends_the_start_with_78() -> None:
     with OmniJev(worker_flags=flags) as running:
         assert running.process.wait_for_exit() == 78
         assert missing in running.process.events[-1].text
-
-
-def test_the_log_says_when_the_worker_is_ready(pair: OmniJev) -> None:
-    def says_ready(event: Event) -> bool:
-        return event["message"] == "ready"
-
-    pair.process.wait_for("it says ready", says_ready, seconds=10)

@@ -36,7 +36,8 @@ def question(kind: str, options: list[str]) -> dict[str, Any]:
     return {"t": kind, "ins": "?", "crit": dict.fromkeys(options) if kind == "choice" else crit}
 
 
-@settings(max_examples=1000, deadline=None)
+# Each example has some twenty options and numbers for them all.
+@settings(max_examples=300, deadline=None)
 @given(data=st.data(), asked=st.lists(st.tuples(kinds, names), min_size=1, max_size=4))
 def test_the_answers_are_those_of_laya(model: Model, data: st.DataObject, asked: Any) -> None:
     questions = {str(n): question(*each) for n, each in enumerate(asked)}
