@@ -38,14 +38,23 @@ def body(started: Started) -> dict[str, Any]:
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Compile for no instructions in particular, into a cache that knows no others.
+
+    To find out which this machine has, the compiler builds a program for each set, and what it then
+    writes takes it longer.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        patch.setattr("torch._inductor.cpu_vec_isa.valid_vec_isa_list", list)
+        yield
+
+
 @pytest.fixture(scope="module")
 def compiled(tiny: Path) -> Iterator[Started]:
-    with pytest.MonkeyPatch.context() as patch:
-        # Code for no instructions in particular: to find out which this machine has, the compiler
-        # builds a program for each set, and what it then writes takes it longer.
-        patch.setattr("torch._inductor.cpu_vec_isa.valid_vec_isa_list", list)
-        with starting(tiny, tuner=anywhere(COMPILED)) as made:
-            yield made
+    with starting(tiny, tuner=anywhere(COMPILED)) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -130,14 +139,10 @@ def test_on_the_cpu_an_option_for_gpus_is_off_and_health_says_why(tiny: Path) ->
     assert told["status"] == "degraded"
     assert told["tuning"]["given"] == "laya's own precision, uncompiled"
     assert "the model is on the CPU" in told["tuning"]["reasons"][0]
-    assert told["compile"] == {
-        "enabled": True,
-        "active": False,
-        "graphs_at_ready": 0,
-        "graphs_now": 0,
-        "recompiled_after_ready": False,
-        "recorded_shapes": 0,
-    } | {name: told["compile"][name] for name in ("graphs_at_ready", "graphs_now")}
+    assert told["compile"]["enabled"]
+    assert not told["compile"]["active"]
+    assert not told["compile"]["recompiled_after_ready"]
+    assert told["compile"]["recorded_shapes"] == 0
     assert told["weights_dtype"] == "torch.float32"
 
 
