@@ -46,6 +46,15 @@ def test_a_requests_time_is_divided_among_its_steps_without_rest() -> None:
     assert sum(parts.values()) == pytest.approx(REQUEST.ms)
 
 
+def test_an_end_that_the_worker_notes_when_the_client_has_the_answer_already_counts_to_there() -> (
+    None
+):
+    late = [span._replace(end=104 * MS) if span.name == "worker" else span for span in OWN]
+    parts = spans.steps(REQUEST, late)
+    assert parts["outside"] == pytest.approx(5)
+    assert sum(parts.values()) == pytest.approx(REQUEST.ms)
+
+
 def test_a_request_that_the_worker_did_not_note_is_refused() -> None:
     with pytest.raises(ValueError, match="noted no batch"):
         spans.steps(REQUEST, [span for span in OWN if span.name != "batch"])
