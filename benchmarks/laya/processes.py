@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
 import threading
@@ -60,7 +59,9 @@ class Held(NamedTuple):
 def held(process: int) -> Held:
     """Look at one process; nothing if it is gone."""
     if sys.platform == "darwin":
-        return Held(_footprint_of_macos(process))
+        from omni_jev_worker.memory import footprint_of_macos
+
+        return Held(footprint_of_macos(process))
     try:
         return resident((_PROC / str(process) / "status").read_text(errors="replace"))
     except OSError:
@@ -85,29 +86,6 @@ def held_by(roots: Sequence[int]) -> int:
     """
     parts = [held(each) for each in tree(roots, parents())]
     return sum(part.own for part in parts) + max((part.files for part in parts), default=0)
-
-
-class _Usage(ctypes.Structure):
-    """``struct rusage_info_v0`` of macOS's ``libproc.h``."""
-
-    _fields_ = (
-        ("uuid", ctypes.c_uint8 * 16),
-        ("times_and_wakeups", ctypes.c_uint64 * 4),
-        ("pageins", ctypes.c_uint64),
-        ("wired_size", ctypes.c_uint64),
-        ("resident_size", ctypes.c_uint64),
-        ("phys_footprint", ctypes.c_uint64),
-        ("start_and_exit", ctypes.c_uint64 * 2),
-    )
-
-
-def _footprint_of_macos(process: int) -> int:
-    usage = _Usage()
-    try:
-        failed = ctypes.CDLL("libproc.dylib").proc_pid_rusage(process, 0, ctypes.byref(usage))
-    except (OSError, AttributeError):
-        return 0
-    return 0 if failed else int(usage.phys_footprint)
 
 
 class MemoryWatch:

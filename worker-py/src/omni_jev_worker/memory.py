@@ -66,7 +66,7 @@ def footprint_bytes() -> int:
     holds what Metal has allocated.
     """
     if sys.platform == "darwin":
-        return _footprint_of_macos()
+        return footprint_of_macos(os.getpid())
     try:
         return int(os.pread(_statm(), 200, 0).split()[1]) * mmap.PAGESIZE
     except (OSError, ValueError, IndexError):
@@ -126,10 +126,11 @@ class _Usage(ctypes.Structure):
     )
 
 
-def _footprint_of_macos() -> int:
+def footprint_of_macos(process: int) -> int:
+    """Read what macOS counts for a process, with what Metal has allocated, in bytes; or 0."""
     usage = _Usage()
     try:
-        failed = ctypes.CDLL("libproc.dylib").proc_pid_rusage(os.getpid(), 0, ctypes.byref(usage))
+        failed = ctypes.CDLL("libproc.dylib").proc_pid_rusage(process, 0, ctypes.byref(usage))
     except (OSError, AttributeError):
         return 0
     return 0 if failed else int(usage.phys_footprint)
