@@ -96,6 +96,16 @@ def _levels(count: int) -> NDArray[np.int64]:
     return np.arange(count)
 
 
+def temperature_of(
+    agent: Any, number: int, options: int, bucket_of: Callable[[int, int], str]
+) -> Any:
+    """Give what a laya agent divides the logits of so many options by, for a type of question.
+
+    ``number`` is laya's of the type, ``bucket_of`` names its temperature for so many options.
+    """
+    return agent.temperature_by_options.get(bucket_of(number, options), agent.temperature[number])
+
+
 def decoder_for(
     agent: Any, numbers: Mapping[str, int], bucket_of: Callable[[int, int], str]
 ) -> Decode:
@@ -114,8 +124,7 @@ def decoder_for(
         )
 
     def temperature(kind: str, count: int) -> Any:
-        number = numbers[kind]
-        return agent.temperature_by_options.get(bucket_of(number, count), agent.temperature[number])
+        return temperature_of(agent, numbers[kind], count, bucket_of)
 
     shorter = Decoder(temperature)
     return shorter if agrees(shorter, as_laya_does) else as_laya_does

@@ -16,6 +16,15 @@ Item = Mapping[str, Any]
 """Laya's row: ``ids`` (token numbers), ``markers`` (where each option begins), ``qtype``."""
 
 
+def exact(items: Sequence[Item]) -> Shape:
+    """Give the sizes of at least one row, padded to the longest and no further."""
+    return Shape(
+        rows=len(items),
+        length=max(len(item["ids"]) for item in items),
+        options=max(len(item["markers"]) for item in items),
+    )
+
+
 def collate(
     items: Sequence[Item], padding: int, buckets: Buckets
 ) -> dict[str, NDArray[np.int64] | NDArray[np.bool_]]:
@@ -25,13 +34,7 @@ def collate(
     by options, ``qtype`` rows; int64, but the mask of the markers is bool. Missing rows repeat the
     first: a row of padding alone would attend to nothing, and be not a number.
     """
-    shape = buckets.shape(
-        Shape(
-            rows=len(items),
-            length=max(len(item["ids"]) for item in items),
-            options=max(len(item["markers"]) for item in items),
-        )
-    )
+    shape = buckets.shape(exact(items))
     ids = np.full((shape.rows, shape.length), padding, dtype=np.int64)
     attention = np.zeros((shape.rows, shape.length), dtype=np.int64)
     positions = np.zeros((shape.rows, shape.options), dtype=np.int64)

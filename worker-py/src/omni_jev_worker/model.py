@@ -22,12 +22,13 @@ from laya.router import Router
 from numpy.typing import NDArray
 
 from omni_jev_worker import accelerator, language, log, packed
-from omni_jev_worker.answers import decoder_for
+from omni_jev_worker.answers import decoder_for, temperature_of
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import WEIGHTS, Checkpoint
 from omni_jev_worker.exits import bad_configuration
 from omni_jev_worker.laya_pass import LayaPass
 from omni_jev_worker.memory import MemoryWatch
+from omni_jev_worker.network.device_pass import DevicePass
 from omni_jev_worker.network.layouts import UnpaddedLayout
 from omni_jev_worker.packed import PackedForward
 from omni_jev_worker.placement import Placement
@@ -219,7 +220,7 @@ class Model:
 
     def prepare(self, rows: Sequence[Encoded]) -> None:
         """Run what is compiled at a first call, and record what is recorded."""
-        device_pass = self._tuned.device_pass if self._tuned is not None else None
+        device_pass = self._device_pass
         for encoded in rows:
             self.infer([encoded])
         self.infer(rows)
@@ -236,16 +237,20 @@ class Model:
         self.release_memory()
 
     @property
+    def _device_pass(self) -> DevicePass | None:
+        return self._tuned.device_pass if self._tuned is not None else None
+
+    @property
     def is_tuned(self) -> bool:
         """Whether rows run through the network on this device, and not on the CPU after a loss."""
-        return self._tuned is not None and self._tuned.device_pass is not None
+        return self._device_pass is not None
 
     @property
     def takes_any_lengths(self) -> bool:
         """Whether rows of unlike lengths share a pass without padding."""
-        if self._tuned is None or self._tuned.device_pass is None:
+        if self._device_pass is None:
             return self.is_packed
-        return isinstance(self._tuned.device_pass.layout, UnpaddedLayout)
+        return isinstance(self._device_pass.layout, UnpaddedLayout)
 
     @property
     def runs_compiled(self) -> bool:
@@ -260,8 +265,7 @@ class Model:
     @property
     def recorded_graphs(self) -> int:
         """How many shapes have been recorded on the device."""
-        device_pass = self._tuned.device_pass if self._tuned is not None else None
-        return device_pass.recorded if device_pass is not None else 0
+        return self._device_pass.recorded if self._device_pass is not None else 0
 
     @property
     def compiled_graphs(self) -> int:
@@ -334,14 +338,14 @@ class Model:
         raise told.shortage
 
     def _start(self, items: list[dict[str, Any]], buckets: Buckets) -> Callable[[], Scores]:
-        tuned = self._tuned
-        if tuned is not None and tuned.device_pass is not None:
-            self._lengths_seen.add(tuned.device_pass.shape(items).length)
-            return tuned.device_pass.start(items).result
-        packed = tuned.packed if tuned is not None else self._packed
-        if packed is not None and self.is_packed and buckets == EXACT:
+        if self._device_pass is not None:
+            running = self._device_pass.start(items)
+            self._lengths_seen.add(running.shape.length)
+            return running.result
+        packed_pass = self._packed_pass
+        if packed_pass is not None and buckets == EXACT:
             self._lengths_seen.add(max(len(item["ids"]) for item in items))
-            scores = packed.run(items)
+            scores = packed_pass.run(items)
         else:
             length, scores = self._laya.run(items, buckets)
             self._lengths_seen.add(length)
@@ -359,8 +363,13 @@ class Model:
     @property
     def is_packed(self) -> bool:
         """Whether unpadded rows run through `packed` instead of laya's own pass."""
-        packed = self._tuned.packed if self._tuned is not None else self._packed
-        return packed is not None and self.device == "cpu"
+        return self._packed_pass is not None
+
+    @property
+    def _packed_pass(self) -> PackedForward | None:
+        if self.device != "cpu":
+            return None
+        return self._tuned.packed if self._tuned is not None else self._packed
 
     def pack(self, tried: Sequence[Encoded]) -> str | None:
         """Run through `packed` from now on, if that answers some requests as laya does.
@@ -392,10 +401,8 @@ class Model:
         found = []
         for row, item in enumerate(encoded.items):
             options = len(item["markers"])
-            bucket = temp_bucket(item["qtype"], options)
-            general = self._agent.temperature[item["qtype"]]
             calibrated = scores.logits[row, :options].astype(np.float64)
-            calibrated /= self._agent.temperature_by_options.get(bucket, general)
+            calibrated /= temperature_of(self._agent, item["qtype"], options, temp_bucket)
             powers = np.exp(calibrated - calibrated.max())
             found.append(powers / powers.sum())
         return found

@@ -58,7 +58,7 @@ class Placement:
     @property
     def held_bytes(self) -> int:
         """What torch holds of the device's memory that the model is on; 0 on the CPU."""
-        return accelerator.of(self.device).held_bytes()
+        return self.accelerator.held_bytes() if self.device == self.home else 0
 
     def release_memory(self) -> None:
         """Give back what torch and the C library cache: on the device, and on the CPU."""

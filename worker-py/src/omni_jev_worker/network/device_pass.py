@@ -32,13 +32,14 @@ class Running:
     """A pass that has been started."""
 
     rows: int
-    options: int
+    shape: Shape
+    """What they were run in."""
     wait: Callable[[], Tensor]
 
     def result(self) -> Scores:
         """Wait for it. Raises what torch raises."""
         found = self.wait()[: self.rows].numpy()
-        return Scores(found[:, : self.options], found[:, self.options :])
+        return Scores(found[:, : self.shape.options], found[:, self.shape.options :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,6 @@ class DevicePass:
         """How many graphs there are."""
         return len(self._recorded)
 
-    def shape(self, items: Sequence[Item]) -> Shape:
-        """Give the shape that rows are run in."""
-        return self.layout.shape(items)
-
     def start(self, items: Sequence[Item]) -> Running:
         """Start a pass over at least one row. Raises what torch raises."""
         shape = self.layout.shape(items)
@@ -78,7 +75,7 @@ class DevicePass:
         host = self._accelerator.host_buffer(size, torch.int32)
         self.layout.fill(host.numpy(), shape, items)
         with torch.inference_mode():
-            return Running(len(items), shape.options, self._run(shape, host))
+            return Running(len(items), shape, self._run(shape, host))
 
     def choose_head(self, shape: Shape) -> bool:
         """Find out whether laya's head is faster compiled, for one row or for several; and say it.

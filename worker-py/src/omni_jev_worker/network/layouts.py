@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from omni_jev_worker.buckets import Buckets, Shape
-from omni_jev_worker.collate import Item
+from omni_jev_worker.collate import Item, exact
 from omni_jev_worker.network.attention import Attention, Kernel, Padded, Unpadded
 from omni_jev_worker.network.network import Inputs
 from omni_jev_worker.network.parts import Tensor
@@ -64,13 +64,8 @@ class UnpaddedLayout:
 
     def shape(self, items: Sequence[Item]) -> Shape:
         """Give the sizes of a batch."""
-        shape = self._buckets.shape(
-            Shape(
-                rows=len(items),
-                length=sum(len(item["ids"]) for item in items),
-                options=max(len(item["markers"]) for item in items),
-            )
-        )
+        tokens = sum(len(item["ids"]) for item in items)
+        shape = self._buckets.shape(replace(exact(items), length=tokens))
         # Many rows of next to nothing are rare: they have the shape of somewhat longer ones.
         return replace(shape, length=max(shape.length, _LEAST_TOKENS * shape.rows))
 
@@ -132,13 +127,7 @@ class PaddedLayout:
 
     def shape(self, items: Sequence[Item]) -> Shape:
         """Give the sizes of a batch."""
-        return self._buckets.shape(
-            Shape(
-                rows=len(items),
-                length=max(len(item["ids"]) for item in items),
-                options=max(len(item["markers"]) for item in items),
-            )
-        )
+        return self._buckets.shape(exact(items))
 
     def size(self, shape: Shape) -> int:
         """Count the numbers of a batch."""
