@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.gpu.connection import Address, get_json
+from benchmarks.worker.against_upstream import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 _LOOK_EVERY = 0.02
@@ -178,13 +178,6 @@ class OmniJev(Server):
                     if status == 200 and "instance" in shown:
                         return str(path)
         raise StartFailed("the worker's socket was not found")
-
-
-def free_port() -> int:
-    """Give a port that nobody listens on now, for a server that does not say which it took."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def environment(scratch: Path) -> dict[str, str]:

@@ -25,7 +25,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from benchmarks.gpu.connection import Address, Secure, get_json
-from benchmarks.gpu.servers import OmniJev, Server, Upstream, environment, free_port
+from benchmarks.gpu.servers import OmniJev, Server, Upstream, environment
+from benchmarks.worker.against_upstream import free_port
 
 CONFIGS: Final = ("C3", "C4", "C3w", "C3o", "C5")
 DECISIONS: Final = "/v1/systemone"

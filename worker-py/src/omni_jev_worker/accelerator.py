@@ -114,7 +114,7 @@ class Cuda(Accelerator):
         """Record a CUDA graph; all share memory, since they run one after the other."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        torch.cuda.synchronize()
+        self.synchronize()
         graph = torch.cuda.CUDAGraph()
         # Not `torch.cuda.graph`, which collects garbage and empties the cache each time.
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")

@@ -176,16 +176,19 @@ class RowQueue:
             del self._waiting[0]
             return first if first.result.set_running_or_notify_cancel() else None
         self._waiting = [each for each in self._waiting if not each.result.done()]
-        jobs = []
-        for each in self._waiting:
-            if isinstance(each, Errand):
-                break
-            jobs.append(each)
+        jobs = list(self._ahead())
         slices = former.form(jobs) if jobs else []
         for piece in slices:
             piece.job.left = [row for row in piece.job.left if row not in piece.rows]
         self._waiting = [each for each in self._waiting if isinstance(each, Errand) or each.left]
         return slices
+
+    def _ahead(self) -> Iterator[Job]:
+        """Give the jobs that come before the next errand."""
+        for each in self._waiting:
+            if isinstance(each, Errand):
+                return
+            yield each
 
     def ran(self, rows: int, seconds: float) -> None:
         """Note a forward pass, for the counters and for the estimate of `QueueFull`."""
@@ -197,12 +200,7 @@ class RowQueue:
     def waiting_tokens(self) -> int:
         """Count the tokens that wait for the engine, before the next errand."""
         with self._changed:
-            tokens = 0
-            for each in self._waiting:
-                if isinstance(each, Errand):
-                    break
-                tokens += sum(each.lengths[row] for row in each.left)
-            return tokens
+            return sum(job.lengths[row] for job in self._ahead() for row in job.left)
 
     def close(self) -> None:
         """Take nothing more; what waits is still given out by `take`."""
