@@ -6,6 +6,8 @@ transformers makes several objects of each text, of which only the numbers are u
 from collections.abc import Callable
 from typing import Any, cast
 
+from omni_jev_worker import words
+
 Tokenize = Callable[[list[str]], list[list[int]]]
 """Texts to token numbers: nothing added, nothing cut. For one thread at a time."""
 
@@ -29,7 +31,7 @@ def reading_of(tokenizer: Any) -> Tokenize:
         encoded = backend.encode_batch_fast(texts, add_special_tokens=False)
         return [each.ids for each in encoded]
 
-    return tokenize
+    return words.remembering(backend, tokenize)
 
 
 def _wrapped(tokenizer: Any) -> Tokenize:
