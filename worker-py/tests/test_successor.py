@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -115,6 +116,21 @@ def test_a_successor_that_dies_after_it_took_over_takes_the_worker_with_it(
         os.kill(other, signal.SIGKILL)
         assert worker.wait_for_end() == 1
         assert any("process ended" in line["message"] for line in worker.lines)
+
+
+def test_a_successor_that_dies_is_missed_while_a_client_keeps_its_old_connection(
+    flags: list[str],
+) -> None:
+    with RunningWorker(flags, OMNI_JEV_TUNE_ANYWHERE="1") as worker:
+        health_when(worker, lambda told: told["compile"]["in_background"] == "preparing")
+        with socket.create_connection(("127.0.0.1", int(worker.ready["port"]))) as half:
+            half.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert half.recv(65536)
+            # Begun and not ended: no keep-alive closes it.
+            half.sendall(b"GET /health HTTP/1.1\r\n")
+            health_when(worker, lambda told: told["compile"]["active"])
+            os.kill(successor_of(worker), signal.SIGKILL)
+            assert worker.wait_for_end() == 1
 
 
 def test_where_nothing_can_be_compiled_it_serves_on_and_says_why(flags: list[str]) -> None:

@@ -242,6 +242,7 @@ def _serve(
             listener,
             instance=asked.instance,
             take_over=take_over,
+            until_answered=server.until_answered,
             drain_timeout=asked.drain_timeout,
         )
         if asked.compile_in_background

@@ -85,6 +85,11 @@ class Server(uvicorn.Server):
         while self.server_state.connections:
             await asyncio.sleep(_LOOK_SECONDS)
 
+    async def until_answered(self) -> None:
+        """Wait until no request is under way."""
+        while self.server_state.tasks:
+            await asyncio.wait(set(self.server_state.tasks))
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to us: uvicorn raises them again at its end, which ends in no exit 0."""

@@ -8,6 +8,7 @@ it ends when the other does, so that whoever watches this process watches both.
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -37,11 +38,13 @@ class Successor(ChildProcess):
         *,
         instance: str,
         take_over: Callable[[], Awaitable[None]],
+        until_answered: Callable[[], Awaitable[None]],
         drain_timeout: float,
     ) -> None:
         """Take this worker's flags, its socket and name, and what to do when the other serves.
 
-        ``drain_timeout`` is the seconds that it takes at most to answer what it has when it stops.
+        ``until_answered`` waits for the answers that this one owes; ``drain_timeout`` is the
+        seconds that it takes at most to answer what it has when it stops.
         """
         kept = [word for word in argv if word != IN_BACKGROUND]
         # Uncompiled, or with other answers, it would be no better than this one.
@@ -50,6 +53,8 @@ class Successor(ChildProcess):
         self._listener = listener
         self._instance = instance
         self._take_over = take_over
+        self._until_answered = until_answered
+        self._drain_timeout = drain_timeout
         self._patience = drain_timeout + _MORE_SECONDS
         self._leaving = False
         self._task: asyncio.Task[None] | None = None
@@ -74,12 +79,17 @@ class Successor(ChildProcess):
             return
         self.state = SERVING
         log.info(f"the compiled model serves from now on, in process {self.pid}", phase="ready")
-        await self._take_over()
+        # A client may keep its connection to this process for long: the other's end matters more.
+        taking_over = asyncio.ensure_future(self._take_over())
         await self.ended.wait()
         if self._leaving:
             return
-        # Without it nobody answers: a new start is the cure.
         log.error(f"the compiled model's process ended: exit code {self.code}")
+        taking_over.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_timeout):
+                await self._until_answered()
+        # Nobody takes new connections: a new start is the cure.
         os._exit(FAILED)
 
     def ask_to_stop(self) -> None:
