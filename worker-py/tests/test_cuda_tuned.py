@@ -18,8 +18,10 @@ from omni_jev_worker.model import Model
 from omni_jev_worker.queue import Errand
 from omni_jev_worker.tuner import Tuner
 from omni_jev_worker.tuning import Tuning
+from running_worker import RunningWorker
 from started_engine import LONG, NOUL, Started, starting
 from test_cuda import CLOSE, STATE, leave, probability
+from test_successor import Clients, health_when
 
 pytestmark = [
     pytest.mark.gpu,
@@ -165,6 +167,26 @@ def test_without_a_c_compiler_the_model_runs_uncompiled_and_says_so(
     done = subprocess.run(insisted, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 78
     assert "--require-compile" in done.stderr
+
+
+def test_compiled_in_the_background_it_serves_at_once_and_gives_no_wrong_answer(
+    demo: Path, tmp_path: Path
+) -> None:
+    flags = ["--device", "cuda", "--require-device", "--compile", "--weights", "fp16"]
+    cache = ["--compile-cache", str(tmp_path), "--compile-in-background"]
+    with RunningWorker([*flags, *cache, "--model", str(demo)]) as worker:
+        assert not worker.ask("GET", "/health").json()["compile"]["active"]
+        clients = Clients(worker)
+        compiled = health_when(worker, lambda told: told["compile"]["active"])
+        clients.end()
+        assert not clients.wrong
+        assert len(clients.answers) > 10
+        assert max(clients.answers) - min(clients.answers) <= CLOSE
+        assert compiled["status"] == "ready"
+        assert compiled["models"][0]["device"] == "cuda"
+        assert compiled["parity"]["passed"]
+        worker.process.terminate()
+        assert worker.wait_for_end() == 0
 
 
 def test_minutes_of_all_lengths_from_many_sides_give_no_wrong_answer_and_hold_no_more_memory(

@@ -162,6 +162,7 @@ def _serve(
     # Torch is here by now, and laya with it.
     from omni_jev_worker.model import route
     from omni_jev_worker.pool import CannotPreload, CheckpointPool
+    from omni_jev_worker.rehearsal import rehearse
     from omni_jev_worker.routing import Routing
     from omni_jev_worker.server import Server
     from omni_jev_worker.successor import Successor
@@ -189,9 +190,11 @@ def _serve(
     )
     address = sockets.address_of(listener)
 
-    async def preload() -> None:
+    async def prepare() -> None:
         await pool.preload(list(launch.preloaded))
         pool.serving = True
+        await rehearse(envelope, engine.snapshot.model.name, asked.api_key)
+        queue.count_from_now()
 
     def ready() -> None:
         state = engine.snapshot.model
@@ -231,7 +234,7 @@ def _serve(
     server = Server(
         envelope,
         drain_timeout=asked.drain_timeout,
-        before=preload,
+        before=prepare,
         on_listening=ready,
         on_stop=stopping,
         after=end,

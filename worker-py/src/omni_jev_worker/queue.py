@@ -197,6 +197,11 @@ class RowQueue:
             self._rows += rows
             self._seconds_a_row += _SMOOTHING * (seconds / max(1, rows) - self._seconds_a_row)
 
+    def count_from_now(self) -> None:
+        """Forget the batches that ran so far: they were nobody's."""
+        with self._changed:
+            self._batches = self._rows = 0
+
     def waiting_tokens(self) -> int:
         """Count the tokens that wait for the engine, before the next errand."""
         with self._changed:

@@ -48,3 +48,11 @@ def requests(window: int, amp_min_rows: int) -> Iterator[WarmupRequest]:
     many = {f"{name} {n}": _QUESTIONS[name] for n in range(amp_min_rows) for name in _QUESTIONS}
     first = dict(list(many.items())[: amp_min_rows + 1])
     yield WarmupRequest("many questions", _WORD * 2, first)
+
+
+def request_texts() -> list[dict[str, Any]]:
+    """Give bodies of requests: one question of each type, of short states."""
+    return [
+        {"state": _WORD * (1 + number), "questions": {name: question}}
+        for number, (name, question) in enumerate(_QUESTIONS.items())
+    ]
