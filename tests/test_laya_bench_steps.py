@@ -2,12 +2,13 @@
 
 import json
 import profile as standard_profile
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.laya import fallback, profile, spans
+from benchmarks.laya import fallback, profile, shortage, spans
 from benchmarks.laya.spans import Span
 from tests.harness.bench import lines, program
 from tests.harness.omni_jev import binary
@@ -109,12 +110,78 @@ def test_the_worker_notes_every_step_of_a_real_request(tmp_path: Path) -> None:
 def test_a_simulated_end_of_memory_is_survived_and_told(tmp_path: Path) -> None:
     done = program("fallback", "--simulate", "--count", "1", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    recorded = lines(tmp_path, "fallback_simulated")
-    asked = {line["phase"]: line for line in recorded if line["kind"] == "asked"}
+    found = lines(tmp_path, "fallback_simulated")
+    asked = {line["phase"]: line for line in found if line["kind"] == "asked"}
     assert asked["large, memory enough"]["fallback"]["splits"] == 0
     assert asked["large, memory short"]["fallback"]["splits"] > 0
+    # The recovery is that of what failed: a large one runs whole again.
+    whole = [asked[phase]["fallback"] for phase in ("large, recovery", "large, after")]
+    assert {each["splits"] for each in whole} == {asked["short"]["fallback"]["splits"]}
     assert {line["outcome"] for line in asked.values()} == {"200"}
     assert "small ones after it, memory still short" in done.stdout
+    (recovered,) = (line for line in found if line["kind"] == "recovered")
+    assert recovered["seconds"] is not None
+    (file,) = tmp_path.glob("*.jsonl")
+    again = program("again", str(file))
+    assert fallback.told(fallback.recorded(file)) in again.stdout
+
+
+class Asker:
+    """Answers as a worker whose memory ends once so much of it is held."""
+
+    def __init__(self, enough: int) -> None:
+        self.held = 0
+        self.enough = enough
+        self.asked = 0
+
+    def hold(self) -> bool:
+        self.held += 1
+        return self.held < 5
+
+    def failing(self, phase: str, asked: object, otherwise: str = "") -> bool:
+        self.asked += 1
+        return self.held >= self.enough
+
+
+def test_more_memory_is_held_until_a_batch_really_fails() -> None:
+    asker: Any = Asker(enough=3)
+    fallback.meet_the_end(asker, None, asker.hold)  # type: ignore[arg-type]
+    assert (asker.held, asker.asked) == (3, 4)
+
+
+def test_a_run_in_which_no_batch_failed_has_shown_nothing_and_fails() -> None:
+    asker: Any = Asker(enough=99)
+    with pytest.raises(fallback.NothingFailed, match="no batch failed"):
+        fallback.meet_the_end(asker, None, asker.hold)  # type: ignore[arg-type]
+
+
+def test_the_process_that_holds_memory_takes_more_when_asked_and_ends_with_the_block(
+    tmp_path: Path,
+) -> None:
+    noted = tmp_path / "noted"
+    stand_in = tmp_path / "hog.py"
+    stand_in.write_text(
+        "import sys\n"
+        "leave = sys.argv[1]\n"
+        "while leave:\n"
+        f"    open({str(noted)!r}, 'a').write(leave.strip() + ' ')\n"
+        "    print('holding', flush=True)\n"
+        "    leave = sys.stdin.readline()\n"
+        f"open({str(noted)!r}, 'a').write('gone')\n"
+    )
+    with shortage.on_cuda(3, (sys.executable, str(stand_in))) as hog:
+        assert hog.more()
+        assert hog.more()
+        assert not hog.more()
+    assert noted.read_text() == "3 1 0 gone"
+
+
+def test_a_process_that_cannot_take_the_memory_is_an_error() -> None:
+    with (
+        pytest.raises(OSError, match="did not take it"),
+        shortage.on_cuda(3, (sys.executable, "-c", "")),
+    ):
+        pass
 
 
 def test_an_end_of_memory_needs_a_device_or_to_be_made_up(tmp_path: Path) -> None:

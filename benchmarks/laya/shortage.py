@@ -3,31 +3,57 @@
     python benchmarks/laya/shortage.py LEAVE_MIB
 
 As a program it takes all memory of a CUDA device but so much, says so, and holds it until its
-standard input ends.
+standard input ends; each line there is how much it leaves from then on.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 MIB: Final = 1024 * 1024
 _START_SECONDS: Final = 120.0
+_PROGRAM: Final = (sys.executable, str(Path(__file__).resolve()))
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Hog:
+    """The process that holds a CUDA device's memory."""
+
+    def __init__(self, process: subprocess.Popen[str], leave_mib: int) -> None:
+        self._process = process
+        self._leave = leave_mib
+        self._hear()
+
+    def more(self) -> bool:
+        """Leave half as much; false where nothing was left already. Raises `OSError`."""
+        if self._leave == 0 or self._process.stdin is None:
+            return False
+        self._leave //= 2
+        self._process.stdin.write(f"{self._leave}\n")
+        self._process.stdin.flush()
+        self._hear()
+        return True
+
+    def _hear(self) -> None:
+        out = self._process.stdout
+        if out is None or not out.readline().startswith("holding"):
+            raise OSError("the process that takes the device's memory did not take it")
 
 
 @contextmanager
-def on_cuda(leave_mib: int) -> Iterator[None]:
+def on_cuda(leave_mib: int, program: Sequence[str] = _PROGRAM) -> Iterator[Hog]:
     """Take a CUDA device's memory in another process, within the block. Raises `OSError`."""
-    command = [sys.executable, str(Path(__file__).resolve()), str(leave_mib)]
+    command = [*program, str(leave_mib)]
     with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hog:
         try:
-            if hog.stdout is None or not hog.stdout.readline().startswith("holding"):
-                raise OSError("the process that takes the device's memory did not start")
-            yield
+            yield Hog(hog, leave_mib)
         finally:
             if hog.stdin is not None:
                 hog.stdin.close()
@@ -48,11 +74,18 @@ def simulated(flag: Path) -> Iterator[None]:
 
 
 def main() -> None:
-    """Take the memory and hold it."""
+    """Take the memory and hold it; a line of standard input says how much is left from then on."""
+    held: list[torch.Tensor] = []
+    leave: str | None = sys.argv[1]
+    while leave:
+        _take_all_but(int(leave) * MIB, held)
+        print(f"holding {sum(each.numel() for each in held) // MIB} MiB", flush=True)
+        leave = sys.stdin.readline()
+
+
+def _take_all_but(leave: int, held: list[torch.Tensor]) -> None:
     import torch
 
-    leave = int(sys.argv[1]) * MIB
-    held = []
     size = 1024 * MIB
     while size >= MIB:
         free = torch.cuda.mem_get_info()[0]
@@ -63,8 +96,6 @@ def main() -> None:
             held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
         except torch.OutOfMemoryError:
             size //= 2
-    print(f"holding {sum(each.numel() for each in held) // MIB} MiB", flush=True)
-    sys.stdin.read()
 
 
 if __name__ == "__main__":
