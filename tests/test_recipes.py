@@ -7,17 +7,20 @@ as skipped with the reason (`pytest tests/test_recipes.py -rs`).
 """
 
 import re
-import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from omni_jev_worker import settings
-from omni_jev_worker.exits import BAD_FLAGS, Refusal
 from tests.harness.follower import Follower
 from tests.harness.omni_jev import ROOT
+from tests.harness.page_commands import (
+    assert_a_program_of_ours_takes_the_flags,
+    assert_files_are_there,
+    assert_the_worker_takes_the_flags,
+    commands,
+)
 from tests.harness.recipe_page import NEEDS, Block, UnmarkedError, blocks_of, links_of, pages
 
 CLIENTS = "recipe/clients.md"
@@ -75,48 +78,6 @@ def test_what_is_not_run_here_is_well_formed(block: Block) -> None:
             assert_the_worker_takes_the_flags(words)
             assert_a_program_of_ours_takes_the_flags(words)
     pytest.skip(f"{block.name} needs {NEEDS[block.needs].reason}")
-
-
-def commands(text: str) -> list[list[str]]:
-    """The words of each line of a shell's text, its continuation lines joined."""
-    joined = text.replace("\\\n", " ")
-    lines = [shlex.split(line, comments=True) for line in joined.splitlines()]
-    return [words for words in lines if words]
-
-
-def assert_files_are_there(words: list[str]) -> None:
-    ours = ("recipe/", "benchmarks/", "worker-py/", "tests/", "crates/")
-    named = [word for word in words if word.startswith(ours) and "results/" not in word]
-    # A command that writes a file names one that need not be there.
-    written = {words[at + 1] for at, word in enumerate(words[:-1]) if word in ("-o", "--out", ">")}
-    assert [word for word in named if word not in written and not (ROOT / word).exists()] == []
-
-
-def assert_the_worker_takes_the_flags(words: list[str]) -> None:
-    if "omni_jev_worker" in words:
-        flags = words[words.index("omni_jev_worker") + 1 :]
-        flags = flags[1:] if flags[:1] == ["parity"] else flags
-    elif "--" in words and {"./target/release/omni-jev", "serve"} & set(words):
-        flags = words[words.index("--") + 1 :]
-    else:
-        return
-    try:
-        settings.parse(flags, {})
-    except Refusal as refusal:
-        # What this machine cannot do is another matter.
-        if refusal.code == BAD_FLAGS:
-            pytest.fail(f"{' '.join(words)}: {refusal}")
-
-
-def assert_a_program_of_ours_takes_the_flags(words: list[str]) -> None:
-    programs = [at for at, word in enumerate(words) if (ROOT / word).suffix == ".py"]
-    for at in programs:
-        # Programs of one folder may have their flags made by a module that they share.
-        text = "".join(path.read_text() for path in (ROOT / words[at]).parent.glob("*.py"))
-        # Not what is a flag's value, a text of other flags.
-        given = [word for word in words[at + 1 :] if re.fullmatch(r"--[a-z-]+(=.*)?", word)]
-        flags = [word.partition("=")[0] for word in given]
-        assert [flag for flag in flags if f'"{flag}"' not in text] == [], words
 
 
 def test_every_page_says_what_the_recipes_are_for() -> None:

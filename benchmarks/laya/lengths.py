@@ -69,8 +69,9 @@ def summary(lines: Sequence[Line], before: int) -> str:
         again = statistics.median(each for line in part for each in line["again_ms"])
         held = f"{part[-1]['bytes'] / MIB:.0f}"
         rows.append([f"{start + 1} to {start + len(part)}", more(part), f"{again:.1f}", held])
-    added = (lines[-1]["bytes"] - before) / len(lines) / 1024
-    told = f"{len(lines)} lengths; {added:.0f} KiB each on average, {more(lines)} ms once"
+    added = lines[-1]["bytes"] - before
+    each = f"{added / len(lines) / 1024:.0f} KiB each on average, {added / MIB:.0f} MiB in all"
+    told = f"{len(lines)} lengths; {each}; {more(lines)} ms once"
     return f"{table(head, rows)}\n\n{told}"
 
 

@@ -183,7 +183,8 @@ def gate(runs: Sequence[Run], most: float) -> Judged:
     if not rows:
         return Judged("No configuration was run twice: nothing says how much runs differ.")
     head = ["", "input", "p50 of each run, ms", "spread", f"within {most:.0%}"]
-    return Judged(table(head, rows), misses)
+    told = f"Of {len(rows)} figures {len(misses)} differ by more than {most:.0%}."
+    return Judged(f"{table(head, rows)}\n\n{told}", misses)
 
 
 def parity(runs: Sequence[Run], ref: str, most: float) -> Judged:
