@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from laya.router import Router
 
 from tests.harness import hub_cache
 from tests.harness.decisions import decision
 from tests.harness.omni_jev import START_SECONDS, OmniJev
 
+REASON = "x-omni-jev-language-reason"
 MULTILINGUAL = {**decision(), "model": "multilingual"}
 
 
@@ -40,6 +42,36 @@ def test_a_checkpoint_that_takes_longer_than_the_deadline_is_a_504_and_then_ther
         assert (health["loaded"], health["preparing"]) == (["demo", "multilingual"], [])
         # Waiting for it was not taken for a hang.
         assert running.worker().pid == worker
+
+
+AUTO_REASONS = {
+    "I was charged twice for the same order.": ("english", "language_english"),
+    "Wo bleibt mein Paket? Es sollte am Montag kommen.": ("multilingual", "language_not_english"),
+    "返金希望": ("multilingual", "language_non_latin_script"),
+    "Geld terug graag": ("english", "language_undecided_default"),
+    "48213": ("english", "no_text_default"),
+}
+
+
+@pytest.mark.parametrize("dialect", ["laya", "jev"])
+def test_auto_goes_where_layas_rule_sends_it_and_the_answer_says_so(
+    dialect: str, tmp_path: Path
+) -> None:
+    cache = hub_cache.make(tmp_path / "hub", "", "multilingual")
+    flags = ["--model", "english", "--preload", "multilingual", "--dialect", dialect]
+    with OmniJev(worker_flags=flags, variables={"HF_HUB_CACHE": str(cache)}) as running:
+        running.wait_until_ready()
+        for state, (checkpoint, reason) in AUTO_REASONS.items():
+            answer = running.decide({**decision(), "state": state, "model": "auto"})
+            assert answer.status == 200, answer.body
+            told = (answer.header("x-omni-jev-checkpoint"), answer.header(REASON))
+            assert told == (checkpoint, reason)
+            body = answer.json()
+            routing = body["routing" if dialect == "laya" else "x_routing"]
+            # The body is upstream's: laya's own decision, and nothing else of ours in it.
+            assert routing == dict(Router(default="english").route(state))
+        named = running.decide(MULTILINGUAL)
+        assert named.header(REASON) is None
 
 
 class SilentHub:

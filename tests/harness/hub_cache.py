@@ -8,10 +8,15 @@ from tests.harness.omni_jev import DEMO_CHECKPOINT
 _COMMIT = "55cf4c4" + "0" * 33
 
 
-def make(cache: Path, subfolder: str = "") -> Path:
-    """Write a cache (`HF_HUB_CACHE`) with the checkpoint in a subfolder of the repository."""
+def make(cache: Path, *subfolders: str) -> Path:
+    """Write a cache (`HF_HUB_CACHE`) with the checkpoint in subfolders of the repository.
+
+    Without a subfolder it is the repository's own, the english one.
+    """
     repository = cache / "models--convaiinnovations--laya"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text(_COMMIT)
-    shutil.copytree(DEMO_CHECKPOINT, repository / "snapshots" / _COMMIT / subfolder)
+    for subfolder in subfolders or ("",):
+        snapshot = repository / "snapshots" / _COMMIT / subfolder
+        shutil.copytree(DEMO_CHECKPOINT, snapshot, dirs_exist_ok=True)
     return cache

@@ -21,7 +21,7 @@ from omni_jev_worker.protocol.dialects import LAYA
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.protocol.problems import Problem
 from omni_jev_worker.queue import QueueClosed, RowQueue
-from omni_jev_worker.routing import Routing
+from omni_jev_worker.routing import Routing, headers_of
 
 
 class App:
@@ -115,7 +115,9 @@ class App:
 
     async def _answer(self, body: bytes, codings: Sequence[str]) -> Response:
         asked = await self._parser.understand(body, codings, request.check)
-        return _json(200, await self._decisions.decide(asked))
+        decision = await self._decisions.decide(asked)
+        chosen = decision["routing"] if "routing" in decision else decision["x_routing"]
+        return _json(200, decision, headers_of(chosen))
 
     async def _batch(self, http: Request) -> Response:
         self._authenticate(http)

@@ -32,6 +32,10 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
     "convaiinnovations/laya-typed-decisions": "typed-decisions",
 }
 
+CHECKPOINT_HEADER: Final = "x-omni-jev-checkpoint"
+REASON_HEADER: Final = "x-omni-jev-language-reason"
+"""Of an answer whose checkpoint was chosen by its state's language: which, and by what rule."""
+
 ByLanguage = Callable[[Any, str], dict[str, Any]]
 """Laya's language routing: a state and the default's name to a decision (`model.route`)."""
 
@@ -100,6 +104,34 @@ class Routing:
             "detection": None,
             "workflow": None,
         }
+
+
+def language_reason(decision: Mapping[str, Any]) -> str | None:
+    """Name the rule of laya's language routing that decided; none where another thing did.
+
+    The decision's own `reason` is a sentence, with numbers of its state in it.
+    """
+    found = decision["detection"]
+    if found is None:
+        return None
+    if found["script"] == "unknown":
+        return "no_text_default"
+    if found["script"] != "latin":
+        return "language_non_latin_script"
+    if not found["is_english"]:
+        return "language_not_english"
+    return "language_undecided_default" if found["language_undecided"] else "language_english"
+
+
+def headers_of(decision: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+    """Give the headers that tell of a choice by language; none for another choice."""
+    reason = language_reason(decision)
+    if reason is None:
+        return []
+    return [
+        (CHECKPOINT_HEADER.encode(), decision["model"].encode()),
+        (REASON_HEADER.encode(), reason.encode()),
+    ]
 
 
 def _published(asked: str) -> str | None:
