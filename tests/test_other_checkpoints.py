@@ -72,6 +72,11 @@ def test_auto_goes_where_layas_rule_sends_it_and_the_answer_says_so(
             assert routing == dict(Router(default="english").route(state))
         named = running.decide(MULTILINGUAL)
         assert named.header(REASON) is None
+        # What is this worker's own in a question reaches the other checkpoint's process too.
+        criteria = dict.fromkeys(["a refund", "a new password", "a delivery date"])
+        wish = {"type": "choice", "instructions": "What?", "criteria": criteria, "x_shortlist": 2}
+        narrowed = running.decide({**MULTILINGUAL, "questions": {"wish": wish}}).json()
+        assert narrowed["answers"]["wish"]["x_shortlist"]["of"] == 3
 
 
 class SilentHub:

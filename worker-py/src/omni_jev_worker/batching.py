@@ -119,7 +119,7 @@ def _rows(waiting: Sequence[Job], buckets: Buckets) -> "list[_Row]":
     return [
         _Row(job, row, buckets.length(job.lengths[row]))
         for job in waiting
-        if job.checkpoint == waiting[0].checkpoint
+        if (job.checkpoint, job.embeds) == (waiting[0].checkpoint, waiting[0].embeds)
         for row in job.left
     ]
 

@@ -1,9 +1,11 @@
 """The way of a checked request to its answer: which checkpoint, in what time, and through what."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from omni_jev_worker import shortlist
 from omni_jev_worker.engine import Engine, InferenceFailed
 from omni_jev_worker.pool import CheckpointPool
 from omni_jev_worker.protocol import problems, render
@@ -38,6 +40,7 @@ class Decisions:
         self._reject_truncated = reject_truncated
         self._request_timeout = request_timeout
         self._reader = Reader()
+        self._vectors = shortlist.Vectors()
         self._landing: Landing | None = None
         self._under_way = 0
 
@@ -65,9 +68,10 @@ class Decisions:
         try:
             if chosen is None or chosen["model"] == default:
                 with self._queue.admit(self._engine.model.most_rows(asked.questions)):
-                    job, chosen = await self._go(asked, chosen)
-                    if job is not None:
-                        return self._answer(job, chosen)
+                    way = await self._go(asked, chosen)
+                    chosen = way.answered_by
+                    if way.job is not None:
+                        return self._answer(way.job, chosen, way.narrowed)
         except QueueFull as full:
             raise problems.overloaded(
                 "too many questions are waiting for this worker", full.retry_after
@@ -80,19 +84,31 @@ class Decisions:
         answer["x_routing" if self._dialect == JEV else "routing"] = chosen
         return answer
 
-    async def _go(
-        self, asked: Request, chosen: dict[str, Any] | None
-    ) -> tuple[Job | None, dict[str, Any]]:
+    async def _go(self, asked: Request, chosen: dict[str, Any] | None) -> "_Way":
         """Bring an admitted request through the reading thread and the engine's.
 
-        Gives the job with its scores, none if another checkpoint answers, and who answers and why.
+        One whose options are to be narrowed goes twice: first its texts are embedded.
         """
         if chosen is None and not self._routing.reads_states:
             chosen = self._routing.by_state(asked.state)
+        way = await self._travel(asked, chosen, {})
+        if way.plan is None or way.job is None:
+            return way
+        rows = way.job.result.result().logits
+        narrowed = way.plan.narrow(asked.questions, rows, self._vectors)
+        return await self._travel(asked, way.answered_by, narrowed)
+
+    async def _travel(
+        self,
+        asked: Request,
+        chosen: dict[str, Any] | None,
+        narrowed: dict[str, shortlist.Narrowed],
+    ) -> "_Way":
+        """Go there and back once; the way's end says how far it came."""
         loop = asyncio.get_running_loop()
         if self._landing is None or self._landing.loop is not loop:
             self._landing = Landing(loop)
-        way = _Way(asked, chosen, self._landing, loop.create_future())
+        way = _Way(asked, chosen, self._landing, loop.create_future(), narrowed)
         alone = self._under_way == 1
         self._reader.read(lambda: self._read(way), characters=asked.characters, alone=alone)
         try:
@@ -102,9 +118,7 @@ class Decisions:
             raise
         if way.fault is not None:
             raise _unanswerable(way.fault)
-        if way.chosen is None:
-            raise RuntimeError("nobody was chosen")
-        return way.job, way.chosen
+        return way
 
     def _read(self, way: "_Way") -> None:
         """Choose the checkpoint, and hand the tokens to the engine if it is the default."""
@@ -122,11 +136,9 @@ class Decisions:
         way.landing.land(way.end)
 
     def _hand_over(self, way: "_Way", name: str) -> None:
-        model = self._engine.model
-        encoded = model.encode(way.asked.state, way.asked.questions)
-        if self._reject_truncated:
-            problems.refuse_truncated(encoded.notes())
-        job = Job(checkpoint=name, encoded=encoded, lengths=encoded.lengths)
+        encoded = self._rows_of(way)
+        embeds = way.plan is not None
+        job = Job(checkpoint=name, encoded=encoded, lengths=encoded.lengths, embeds=embeds)
         self._queue.put(job)
         way.job = job
         job.result.add_done_callback(lambda _: way.landing.land(way.end))
@@ -134,10 +146,30 @@ class Decisions:
             # In the meantime: whoever gave up saw no job.
             job.result.cancel()
 
-    def _answer(self, job: Job, routing: dict[str, Any]) -> dict[str, Any]:
+    def _rows_of(self, way: "_Way") -> Any:
+        """Give the rows to run next: those of texts to be embedded, or of the questions."""
+        model, asked = self._engine.model, way.asked
+        if not way.narrowed and any(shortlist.FIELD in q for q in asked.questions.values()):
+            way.plan = shortlist.plan(model, asked.state, asked.questions, self._vectors)
+            if way.plan is not None:
+                return way.plan.encoded
+        way.narrowed |= shortlist.unnarrowed(asked.questions)
+        narrower = {name: narrowed.question for name, narrowed in way.narrowed.items()}
+        encoded = model.encode(asked.state, asked.questions | narrower)
+        if self._reject_truncated:
+            problems.refuse_truncated(encoded.notes())
+        return encoded
+
+    def _answer(
+        self, job: Job, routing: dict[str, Any], narrowed: Mapping[str, shortlist.Narrowed]
+    ) -> dict[str, Any]:
         encoded = job.encoded
         answers = self._engine.model.decode(encoded, job.result.result())
-        return render.decision(answers, encoded.notes(), encoded.tokens, routing, self._dialect)
+        notes = encoded.notes()
+        for name, what in narrowed.items():
+            answers[name] = what.widen(answers[name])
+            notes[name] |= what.note()
+        return render.decision(answers, notes, encoded.tokens, routing, self._dialect)
 
 
 @dataclass(slots=True, eq=False)
@@ -150,9 +182,20 @@ class _Way:
     landing: Landing
     end: "asyncio.Future[None]"
     """Ends when the scores are there, when there is a fault, or when another checkpoint answers."""
+    narrowed: dict[str, shortlist.Narrowed]
+    """What became of questions whose options were to be narrowed, by their ids."""
+    plan: shortlist.Plan | None = None
+    """What the job embeds, where it does not answer yet."""
     job: Job | None = None
     fault: Exception | None = None
     given_up: bool = False
+
+    @property
+    def answered_by(self) -> dict[str, Any]:
+        """Who answers, and why. Only after the way's end."""
+        if self.chosen is None:
+            raise RuntimeError("nobody was chosen")
+        return self.chosen
 
     def give_up(self) -> None:
         """Let nothing more be done."""

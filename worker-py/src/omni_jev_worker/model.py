@@ -21,7 +21,7 @@ from laya.common import QTYPES, amp_dtype, render_options, serialize_state, temp
 from laya.router import Router
 from numpy.typing import NDArray
 
-from omni_jev_worker import accelerator, language, log, packed
+from omni_jev_worker import accelerator, embedding, language, log, packed, shortlist
 from omni_jev_worker.answers import decoder_for, temperature_of
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import WEIGHTS, Checkpoint
@@ -34,7 +34,7 @@ from omni_jev_worker.packed import PackedForward
 from omni_jev_worker.placement import Placement
 from omni_jev_worker.rows import Lost, RowBuilder, Specials, Text
 from omni_jev_worker.scores import NotFinite, Scores, differ
-from omni_jev_worker.tokens import reading_of
+from omni_jev_worker.tokens import around, reading_of
 from omni_jev_worker.tuned import Tuned
 from omni_jev_worker.tuning import Tuning
 from omni_jev_worker.versions import TESTED
@@ -47,6 +47,9 @@ _ROUTER: Final[type[Router]] = (
 )
 
 _DEVICE_ORDER: Final = ("cuda", "mps", "cpu")
+
+# Options that are embedded, of some ten tokens each, to a row of the queue's.
+_OPTIONS_A_ROW: Final = 8
 
 # Of a probability, between `packed` and laya's own pass; rounding alone makes some 1e-6.
 _MOST_DIFFERENCE: Final = 1e-4
@@ -75,6 +78,8 @@ class Encoded:
     """How many rows, one after the other, each question has: more than one for many options."""
     lost: tuple[Lost, ...]
     """What was cut from each question's rows."""
+    embeds: bool = False
+    """Whether the rows are texts to be embedded, and no questions."""
 
     @property
     def tokens(self) -> int:
@@ -295,10 +300,34 @@ class Model:
 
     def most_rows(self, questions: dict[str, dict[str, Any]]) -> int:
         """Give the most rows that checked questions can need, without tokenizing them."""
-        return sum(
-            self._rows.most_rows(2 if question["type"] == "noul" else len(question["criteria"]))
-            for question in questions.values()
-        )
+        return sum(map(self._most_rows, questions.values()))
+
+    def _most_rows(self, question: dict[str, Any]) -> int:
+        if question["type"] == "noul":
+            return self._rows.most_rows(2)
+        options = len(question["criteria"])
+        kept = question.get(shortlist.FIELD, options)
+        if kept >= options:
+            return self._rows.most_rows(options)
+        # The state is a row too, and some options together are as long as one.
+        return self._rows.most_rows(kept) + 1 + options // _OPTIONS_A_ROW
+
+    def texts(self, state: Any, question: dict[str, Any]) -> tuple[str, list[str]]:
+        """Give what a shortlist compares: the state with the instructions, and each option.
+
+        The texts are those of laya's ``shortlist_choice``.
+        """
+        form = self._agent._to_internal(question)
+        body = serialize_state(state)
+        query = f"{form['ins']}\n{body}" if question["instructions"] else body
+        return query, list(render_options(form | {"ins": ""}))
+
+    def encode_texts(self, states: Sequence[str], options: Sequence[str]) -> Encoded:
+        """Tokenize texts into rows to be embedded: the states', then the options'."""
+        rows = [self._rows.text(text, is_option=False) for text in states]
+        rows += [self._rows.text(text, is_option=True) for text in options]
+        items = [{"ids": ids, "markers": [], "qtype": 0} for ids in rows]
+        return Encoded((), {}, items, (), (), embeds=True)
 
     def encode(self, state: Any, questions: dict[str, dict[str, Any]]) -> Encoded:
         """Tokenize a checked request. Raises `Unanswerable`."""
@@ -334,8 +363,16 @@ class Model:
         """Start such a pass; where the device works by itself, this does not wait for it."""
         items = [item for encoded in batch for item in encoded.items]
         with MemoryWatch() as told:
+            if batch[0].embeds:
+                return Started(self._embed(items), batch)
             return Started(self._start(items, buckets), batch)
         raise told.shortage
+
+    def _embed(self, items: list[dict[str, Any]]) -> Callable[[], Scores]:
+        """Embed rows of texts. Their vectors go the way of scores, and act for nothing."""
+        vectors = embedding.embed(self._agent, items)
+        nothing = np.zeros((len(items), 1), dtype=np.float32)
+        return lambda: Scores(vectors, nothing)
 
     def _start(self, items: list[dict[str, Any]], buckets: Buckets) -> Callable[[], Scores]:
         if self._device_pass is not None:
@@ -471,6 +508,7 @@ def _row_builder(agent: Agent) -> RowBuilder:
         tokenizer.sep_token_id,
         tokenizer.mask_token_id,
         tokenizer.mask_token,
+        around(tokenizer),
     )
     return RowBuilder(
         reading_of(tokenizer),

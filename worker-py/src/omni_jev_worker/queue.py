@@ -41,6 +41,8 @@ class Job:
     """What `model.Model.encode` gave; only the engine looks inside."""
     lengths: tuple[int, ...]
     """The tokens of each row, at least one row."""
+    embeds: bool = False
+    """Whether its rows are texts to be embedded, which share no pass with questions."""
     result: "Future[Any]" = field(default_factory=Future)
     """Completed by the engine; until then it can be cancelled by whoever gave up."""
     queued_at: float = field(default_factory=time.monotonic)

@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 Tokens = list[int]
+Few = tuple[int, ...]
 
 # Laya's numbers: the most tokens of an option, and what is left to the options and the instructions
 # where both are long.
@@ -39,6 +40,8 @@ class Specials:
     mask: int
     mask_text: str
     """A text that says this is read as if it said a space: it would make an option of its own."""
+    around: tuple[Few, Few] = ((), ())
+    """What the tokenizer itself puts before and after a text that stands alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,15 @@ class RowBuilder:
     def state(self, text: str) -> Tokens:
         """Tokenize a state, once for all questions about it."""
         return self._tokenize([self._clean(text)])[0]
+
+    def text(self, text: str, *, is_option: bool) -> Tokens:
+        """Lay out a row of one text alone: as much of its start as fits, an option's as in a row.
+
+        Laya's ``embed_fn_from_agent`` reads texts so.
+        """
+        before, after = self._specials.around
+        most = _OPTION_TOKENS if is_option else self._window - len(before) - len(after)
+        return [*before, *self.state(text)[:most], *after]
 
     def most_rows(self, options: int) -> int:
         """Give the most rows that a question of so many options can need, without reading them."""

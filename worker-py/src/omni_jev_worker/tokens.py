@@ -34,6 +34,16 @@ def reading_of(tokenizer: Any) -> Tokenize:
     return words.remembering(backend, tokenize)
 
 
+def around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Give what a tokenizer puts before and after a text; nothing where it adds nothing."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    for start in range(len(whole) - len(bare) + 1):
+        if whole[start : start + len(bare)] == bare:
+            return tuple(whole[:start]), tuple(whole[start + len(bare) :])
+    return (), ()
+
+
 def _wrapped(tokenizer: Any) -> Tokenize:
     def tokenize(texts: list[str]) -> list[list[int]]:
         # Over the model's length it would log a warning.

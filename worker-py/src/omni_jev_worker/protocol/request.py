@@ -15,6 +15,7 @@ from omni_jev_worker.protocol import jev
 from omni_jev_worker.protocol.dialects import JEV, LAYA
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.protocol.problems import Faults, Location, Problem, invalid, too_large
+from omni_jev_worker.shortlist import FEWEST, FIELD
 
 TYPES: Final = ("choice", "score", "noul")
 
@@ -194,6 +195,8 @@ def _check_question(
     if instructions is not None and not isinstance(instructions, _TEXT_TYPES):
         _add_text_fault((*here, "instructions"), faults)
     checked: dict[str, Any] = {"type": kind, "instructions": instructions}
+    if FIELD in question:
+        checked[FIELD] = _check_shortlist((*here, FIELD), kind, question[FIELD], faults)
     criteria = question.get("criteria")
     at = (*here, "criteria")
     if kind == "noul":
@@ -210,6 +213,17 @@ def _check_question(
     if "criteria" in question:
         checked["criteria"] = criteria
     return checked
+
+
+def _check_shortlist(here: Location, kind: str, keep: Any, faults: Faults) -> int:
+    """Give how many options are to be kept: this worker's addition to a choice."""
+    # To JSON 3.0 is an integer too.
+    is_number = isinstance(keep, int | float) and not isinstance(keep, bool) and keep == keep // 1
+    if kind != "choice":
+        faults.add(here, "Only a choice has a shortlist", "extra_forbidden")
+    elif not is_number or keep < FEWEST:
+        faults.add(here, f"Input should be an integer of {FEWEST} or more", "int_type")
+    return int(keep) if is_number else FEWEST
 
 
 def _check_noul(here: Location, criteria: Any, faults: Faults) -> None:
