@@ -96,3 +96,31 @@ def test_unpadded_attention_sees_each_row_alone_and_in_reach_only(device: Accele
             .cpu()
         )
         assert float((found - expected).abs().max()) < 5e-3
+
+
+def test_a_recording_that_breaks_leaves_the_others_and_more_can_be_recorded(
+    device: Accelerator,
+) -> None:
+    if not device.has_graphs:
+        pytest.skip(f"{device.name} records no graphs")
+    device.take_thread()
+    given = torch.ones(4, device=device.device)
+    found = torch.zeros(4, device=device.device)
+
+    def good() -> None:
+        found.copy_(given * 2)
+
+    def broken() -> None:
+        # Waiting for the device cannot be recorded.
+        float((given * 3).sum().item())
+
+    good()
+    before = device.record(good)
+    with pytest.raises(RuntimeError):
+        device.record(broken)
+    after = device.record(good)
+    for number, graph in enumerate((before, after, before), start=1):
+        given.fill_(number)
+        graph.replay()
+        device.synchronize()
+        assert found.tolist() == [2.0 * number] * 4

@@ -1,6 +1,6 @@
 """The network on devices: the numbers of laya's own pass, however rows lie in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import tiny_checkpoint
 from forms import FORMS, WINDOW, rows
 from omni_jev_worker import accelerator, buckets, checkpoints
+from omni_jev_worker.accelerator import Accelerator, Graph
 from omni_jev_worker.buckets import Shape
 from omni_jev_worker.model import Encoded, Model
 from omni_jev_worker.network import attention
@@ -187,3 +188,47 @@ def test_every_batch_of_up_to_16_options_has_a_shape_that_was_prepared(data: st.
     options = data.draw(st.integers(1, 16))
     items = [{"ids": [7] * n, "markers": [1] * options, "qtype": 0} for n in lengths]
     assert layout.shape(items) in set(layout.usual())
+
+
+class Recording(Accelerator):
+    """The CPU, with graphs that do their work anew; recording fails when told to."""
+
+    has_graphs = True
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.recorded = 0
+
+    def record(self, work: Callable[[], None]) -> Graph:
+        if self.fails:
+            raise torch.OutOfMemoryError("no memory is left for a graph")
+        self.recorded += 1
+        return Replaying(work)
+
+
+class Replaying:
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+
+    def replay(self) -> None:
+        with torch.inference_mode():
+            self._work()
+
+
+def test_a_shape_that_cannot_be_recorded_runs_without_and_others_are_recorded(
+    passes: Passes, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = Recording()
+    made = DevicePass(passes.network, passes.layouts["padded"], device, graphs=True)
+    one, longer = rows((20, 3)), rows((90, 3))
+    expected = passes.run("padded", one)
+    device.fails = True
+    for _ in range(2):
+        assert made.start(one.items).result().logits == pytest.approx(expected.logits)
+    assert caplog.text.count("a shape runs unrecorded, which is slower: no memory is left") == 1
+    device.fails = False
+    made.start(one.items).result()
+    assert (made.recorded, device.recorded) == (0, 0)
+    again = made.start(longer.items).result()
+    assert again.logits == pytest.approx(passes.run("padded", longer).logits)
+    assert (made.recorded, device.recorded) == (1, 1)

@@ -3,6 +3,7 @@
 Everything else of a pass is the same lines on all of them. `of` gives the adapter of a device.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -111,7 +112,10 @@ class Cuda(Accelerator):
         return wait
 
     def record(self, work: Callable[[], None]) -> Graph:
-        """Record a CUDA graph; all share memory, since they run one after the other."""
+        """Record a CUDA graph; all share memory, since they run one after the other.
+
+        Raises what torch raises; more can be recorded then, and what has been recorded stays.
+        """
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         self.synchronize()
@@ -120,9 +124,28 @@ class Cuda(Accelerator):
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             work()
-        finally:
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
+                graph.capture_end()
+            self._leave_pool()
+            raise
+        try:
             graph.capture_end()
+        except RuntimeError:
+            self._leave_pool()
+            raise
         return graph
+
+    def _leave_pool(self) -> None:
+        """Take other memory for the next graphs.
+
+        Where a recording breaks (torch runs out of memory, and waits for the device, which cannot
+        be recorded), ending it raises before it closes the memory that it recorded into, and no
+        recording into that could ever begin again.
+        """
+        with contextlib.suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        self._pool = None
 
 
 class Mps(Accelerator):

@@ -11,9 +11,11 @@ from typing import Final
 
 import torch
 
+from omni_jev_worker import log
 from omni_jev_worker.accelerator import Accelerator, Graph
 from omni_jev_worker.buckets import Shape
 from omni_jev_worker.collate import Item
+from omni_jev_worker.faults import one_line
 from omni_jev_worker.network.layouts import Layout
 from omni_jev_worker.network.network import Network
 from omni_jev_worker.network.parts import Tensor
@@ -60,6 +62,7 @@ class DevicePass:
         self._accelerator = accelerator
         self._graphs = graphs and accelerator.has_graphs
         self._recorded: dict[Shape, _Recorded] = {}
+        self._unrecordable: set[Shape] = set()
         self._plain_heads: set[bool] = set()
         self._inputs: Tensor | None = None
 
@@ -115,7 +118,9 @@ class DevicePass:
         if not self._recordable(shape):
             numbers = host.to(self._accelerator.device, non_blocking=host.is_pinned())
             return self._accelerator.fetch(self._compute(numbers, shape))
-        recorded = self._recorded.get(shape) or self._record(shape)
+        recorded = self._recorded.get(shape) or self._try_to_record(shape)
+        if recorded is None:
+            return self._run(shape, host)
         self._accelerator.send(host, self._input(len(host)))
         recorded.graph.replay()
         return self._accelerator.fetch(recorded.computed)
@@ -123,8 +128,26 @@ class DevicePass:
     def _recordable(self, shape: Shape) -> bool:
         if not self._graphs or shape.rows * shape.options > _MOST_TOKENS:
             return False
+        if shape in self._unrecordable:
+            return False
         known = shape in self._recorded
         return known or (shape.length <= _MOST_TOKENS and len(self._recorded) < _MOST_GRAPHS)
+
+    def _try_to_record(self, shape: Shape) -> _Recorded | None:
+        """Record a shape; none where that fails, after which it always runs unrecorded."""
+        try:
+            return self._record(shape)
+        except RuntimeError as fault:
+            # The most frequent reason: a graph needs memory of its own, and none is left.
+            self._unrecordable.add(shape)
+            reason = one_line((str(fault).strip().splitlines() or [type(fault).__name__])[0])
+            log.warning(
+                f"a shape runs unrecorded, which is slower: {reason}",
+                rows=shape.rows,
+                tokens=shape.length,
+                options=shape.options,
+            )
+            return None
 
     def _record(self, shape: Shape) -> _Recorded:
         numbers = self._input(self.layout.size(shape))
