@@ -15,7 +15,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.laya import fallback, late_load, lengths, overhead, paired, profile, tables
+from benchmarks.laya import (
+    fallback,
+    late_load,
+    lengths,
+    overhead,
+    paired,
+    profile,
+    shortlist,
+    tables,
+)
 from benchmarks.laya.results import Run, read
 
 _MEASURED = ("bench_inproc", "bench_http")
@@ -37,6 +46,7 @@ _TABLES: Mapping[str, Callable[[Sequence[Run]], str]] = {
     "overhead": _each(lambda run: overhead.summary(run.of("pair"))),
     "paired": paired.summarize,
     "profile": _each(lambda run: profile.summary(run.of("spans"))),
+    "shortlist": _each(lambda run: shortlist.summary(run.of("asked"))),
 }
 
 

@@ -34,13 +34,18 @@ enum Program {
     Fallback,
     Overhead,
     Profile,
+    Shortlist,
     Report,
+    Again,
 }
 
 impl Program {
     /// Whether it starts the frontend.
     fn needs_binary(self) -> bool {
-        !matches!(self, Self::BenchInproc | Self::Report)
+        !matches!(
+            self,
+            Self::BenchInproc | Self::Shortlist | Self::Report | Self::Again
+        )
     }
 
     /// The file, without its ending.
