@@ -94,7 +94,11 @@ def test_probabilities_that_are_no_numbers_are_an_error() -> None:
 
 @pytest.mark.parametrize("field", ["more", "legend"])
 def test_a_laya_that_answers_otherwise_is_left_to_itself(
-    model: Model, monkeypatch: pytest.MonkeyPatch, field: str
+    model: Model,
+    tiny: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    field: str,
 ) -> None:
     own = type(model._agent)._decode_answers
 
@@ -114,3 +118,6 @@ def test_a_laya_that_answers_otherwise_is_left_to_itself(
     way = decoder_for(model._agent, QTYPES, temp_bucket)
     assert not isinstance(way, Decoder)
     assert not answers.agrees(way, Decoder(lambda kind, count: 1.0))
+    assert caplog.records == []
+    Model(checkpoints.from_folder(str(tiny)), "cpu")
+    assert [r.message for r in caplog.records if "longer way" in r.message]

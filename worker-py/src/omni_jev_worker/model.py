@@ -22,7 +22,7 @@ from laya.router import Router
 from numpy.typing import NDArray
 
 from omni_jev_worker import accelerator, embedding, language, log, packed, shortlist
-from omni_jev_worker.answers import decoder_for, temperature_of
+from omni_jev_worker.answers import Decoder, decoder_for, temperature_of
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import WEIGHTS, Checkpoint
 from omni_jev_worker.exits import bad_configuration
@@ -159,6 +159,8 @@ class Model:
         self._lengths_seen: set[int] = set()
         self._rows = _row_builder(agent)
         self._decode = decoder_for(agent, QTYPES, temp_bucket)
+        if not isinstance(self._decode, Decoder):
+            log.warning("answers are made laya's own, longer way: the shorter one differs here")
 
     @property
     def device(self) -> str:
