@@ -1,7 +1,12 @@
 """The page of claims: what pages claim, files show, and nothing measured is left out of it."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from benchmarks.gpu.outcome import percentile
 from tests.harness import claims
 from tests.harness.claims import BadClaimError, Claim
 from tests.harness.omni_jev import ROOT
@@ -70,6 +75,40 @@ PAIRS = "benchmarks/laya/results-published/two-cores/paired_feasibility.jsonl"
 )
 def test_a_planted_wrong_figure_is_found(file: str, said: str, *, shown: bool) -> None:
     assert claims.is_shown(said, claims.results(file)) == shown
+
+
+def raw_lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+WITH_TABLES = [
+    file
+    for file in sorted((ROOT / "benchmarks" / "gpu" / "results-published").glob("*.jsonl"))
+    if raw_lines(file)[-1].get("stage") == "table"
+]
+
+
+@pytest.mark.parametrize("file", WITH_TABLES, ids=lambda file: file.stem)
+def test_the_published_table_of_a_gpu_is_that_of_its_raw_times(file: Path) -> None:
+    lines = raw_lines(file)
+    drawn = claims.results(str(file.relative_to(ROOT)))
+    assert drawn == file.with_suffix(".md").read_text().splitlines()
+    table = lines[-1]
+    compared = 0
+    for side, named in (("upstream", "upstream"), ("omni-jev", "ours")):
+        for line in lines:
+            times = line.get("milliseconds") or []
+            p50 = table[named].get(f"{line['stage']}.p50")
+            if line["side"] != side or not times or not isinstance(p50, float):
+                continue
+            # The raw times are rounded to a tenth of a microsecond.
+            assert p50 == pytest.approx(percentile(times, 0.5), abs=1e-3)
+            spread = table[named].get(f"{line['stage']}.spread")
+            if spread is not None:
+                ratio = percentile(times, 0.99) / percentile(times, 0.5)
+                assert spread == pytest.approx(ratio, abs=1e-3)
+            compared += 1
+    assert compared >= 5
 
 
 def row(said: str, file: str = "not published", command: str = "`du -sh .venv`") -> str:

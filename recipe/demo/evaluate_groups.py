@@ -9,9 +9,12 @@ It needs worker-py on the path: `PYTHONPATH=worker-py/src`, or the repository's 
 from __future__ import annotations
 
 import argparse
+import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,8 +75,8 @@ def in_groups_of(model: Model, size: int) -> Encode:
     return encode
 
 
-def measure(model: Model, encode: Encode, of: list[Case], name: str) -> None:
-    """Answer all cases and print how many are right, and how well that was known."""
+def measure(model: Model, encode: Encode, of: list[Case], name: str) -> dict[str, Any]:
+    """Answer all cases; print and give how many are right, and how well that was known."""
     right, known, rows = [], [], []
     for state, question, answer in of:
         encoded = encode(state, question)
@@ -89,25 +92,48 @@ def measure(model: Model, encode: Encode, of: list[Case], name: str) -> None:
         f"{name:28} {len(of):5} {np.mean(rows):8.1f} {accuracy:9.3f} {error:6.3f}",
         flush=True,
     )
+    return {
+        "scored in": name,
+        "items": len(of),
+        "rows an item": round(float(np.mean(rows)), 4),
+        "accuracy": round(float(accuracy), 4),
+        "ece": round(float(error), 4),
+    }
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures, prints, and writes where that is asked for."""
     parser = argparse.ArgumentParser(description="measures choices that are scored in groups")
     parser.add_argument("--wide", action="store_true", help="with 120 and 255 options")
-    wide = parser.parse_args().wide
+    parser.add_argument("--write", type=Path, help="also write the results to this file, as JSON")
+    options = parser.parse_args()
     model = Model(checkpoints.from_folder(str(frozen.CHECKPOINT)), "cpu")
     print(f"{'':28} items rows/item accuracy    ece")
-    if not wide:
-        measure(model, lambda s, q: model.encode(s, {"q": q}), cases(), "one row")
-        for size in (4, 3, 2):
-            measure(model, in_groups_of(model, size), cases(), f"groups of {size} at most")
-        return
+    found = list(measured_wide(model) if options.wide else measured(model))
+    if options.write is not None:
+        told = {"versions": {"laya": version("laya"), "torch": version("torch")}, "results": found}
+        options.write.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+
+def measured(model: Model) -> Iterator[dict[str, Any]]:
+    """Measure the held-out choices as they are, in a row and in groups."""
+    yield measure(model, as_served(model), cases(), "2 to 13 options, one row")
+    for size in (4, 3, 2):
+        yield measure(model, in_groups_of(model, size), cases(), f"groups of {size} at most")
+
+
+def measured_wide(model: Model) -> Iterator[dict[str, Any]]:
+    """Measure choices of very many options."""
     for count in (120, 255):
         of = widened(count)
-        measure(model, lambda s, q: model.encode(s, {"q": q}), of, f"{count} options, as served")
+        yield measure(model, as_served(model), of, f"{count} options, as served")
         if count == 120:
-            measure(model, in_groups_of(model, 16), of, f"{count} options, groups of 16")
+            yield measure(model, in_groups_of(model, 16), of, f"{count} options, groups of 16")
+
+
+def as_served(model: Model) -> Encode:
+    """Encode as the worker does."""
+    return lambda state, question: model.encode(state, {"q": question})
 
 
 if __name__ == "__main__":

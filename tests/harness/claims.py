@@ -9,8 +9,10 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.table import Table
 from benchmarks.laya.again import tables_of
 from benchmarks.laya.results import read
 from tests.harness.omni_jev import ROOT
@@ -161,9 +163,17 @@ def results(file: str) -> list[str]:
     path = ROOT / file
     if path.suffix == ".jsonl" and path.is_relative_to(ROOT / "benchmarks" / "laya"):
         return tables_of(read([path])).splitlines()
+    if path.suffix == ".jsonl":
+        return _gpu_table(path).splitlines()
     if path.suffix == ".json":
         return list(_objects(json.loads(path.read_text())))
     return path.read_text().splitlines()
+
+
+def _gpu_table(path: Path) -> str:
+    """Draw the table of a run of `benchmarks/gpu` from its last line."""
+    last = json.loads(path.read_text().splitlines()[-1])
+    return Table(last["upstream"], last["ours"], judged=True).markdown()
 
 
 def _objects(value: Any) -> Iterator[str]:
