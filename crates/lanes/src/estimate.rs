@@ -1,0 +1,161 @@
+//! What a lane's requests take: what was measured or thought before, corrected by what is served.
+
+use crate::bucket::{LENGTH_BUCKETS, QUESTION_BUCKETS};
+use crate::{Prior, length_bucket, question_bucket};
+
+/// How much one observation moves what is expected of the next request.
+const QUICK: f64 = 0.2;
+/// How much it moves what is usual, which says whether the lane has slowed down.
+const SLOW: f64 = 0.02;
+/// After so many observations it is known what is usual.
+const SETTLED: u32 = 20;
+/// One strange observation must not make all estimates useless.
+const MOST: f64 = 20.0;
+/// Nor may a few slow ones make slowness usual before it is noticed.
+const USUAL_MOST: f64 = 2.0;
+
+/// The estimates of one lane.
+#[derive(Debug, Clone)]
+pub(crate) struct Estimates {
+    prior: Prior,
+    cells: Vec<Cell>,
+    /// Of what the prior says, so much is true for what was never observed.
+    scale: f64,
+    /// Requests that had the lane for themselves, of any kind.
+    observed: u32,
+    /// Of the sum of what waiting requests take alone, so much passes until they are all answered:
+    /// below one where they run in one batch.
+    pace: f64,
+}
+
+/// One bucket's own times, in seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    quick: f64,
+    usual: f64,
+    count: u32,
+}
+
+impl Estimates {
+    pub(crate) fn new(prior: Prior) -> Self {
+        Self {
+            prior,
+            cells: vec![Cell::default(); LENGTH_BUCKETS * QUESTION_BUCKETS],
+            scale: 1.0,
+            observed: 0,
+            pace: 1.0,
+        }
+    }
+
+    /// Seconds that such a request takes alone.
+    pub(crate) fn alone(&self, tokens: u32, questions: u32) -> f64 {
+        let cell = self.cells[place(tokens, questions)];
+        if cell.count > 0 {
+            cell.quick
+        } else {
+            self.prior.seconds(tokens, questions) * self.scale
+        }
+    }
+
+    /// Seconds that such a request usually takes alone, if that is known.
+    pub(crate) fn usual(&self, tokens: u32, questions: u32) -> Option<f64> {
+        let cell = self.cells[place(tokens, questions)];
+        if cell.count >= SETTLED {
+            Some(cell.usual)
+        } else if self.prior.is_measured() {
+            Some(self.prior.seconds(tokens, questions))
+        } else {
+            None
+        }
+    }
+
+    /// Whether anything is known but what is built in.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.observed == 0 && !self.prior.is_measured()
+    }
+
+    pub(crate) fn pace(&self) -> f64 {
+        self.pace
+    }
+
+    /// A request that had the lane for itself took so many seconds.
+    pub(crate) fn observe_alone(&mut self, tokens: u32, questions: u32, seconds: f64) {
+        let seconds = seconds.max(1e-6);
+        let ratio = bounded(seconds / self.prior.seconds(tokens, questions));
+        self.scale = if self.observed == 0 {
+            ratio
+        } else {
+            self.scale + QUICK * (ratio - self.scale)
+        };
+        self.observed = self.observed.saturating_add(1);
+        let cell = &mut self.cells[place(tokens, questions)];
+        if cell.count == 0 {
+            (cell.quick, cell.usual) = (seconds, seconds);
+        } else {
+            cell.quick += QUICK * (seconds.min(cell.quick * MOST) - cell.quick);
+            // A plain mean until there is something to compare with.
+            let share = SLOW.max(1.0 / f64::from(cell.count + 1));
+            cell.usual += share * (seconds.min(cell.usual * USUAL_MOST) - cell.usual);
+        }
+        cell.count = cell.count.saturating_add(1);
+    }
+
+    /// Requests that take `alone` seconds one after the other were answered within `passed`.
+    pub(crate) fn observe_together(&mut self, alone: f64, passed: f64) {
+        if alone > 0.0 {
+            self.pace += QUICK * (bounded(passed / alone) - self.pace);
+        }
+    }
+}
+
+fn bounded(ratio: f64) -> f64 {
+    if ratio.is_finite() {
+        ratio.clamp(1.0 / 1000.0, 1000.0)
+    } else {
+        1.0
+    }
+}
+
+fn place(tokens: u32, questions: u32) -> usize {
+    length_bucket(tokens) * QUESTION_BUCKETS + question_bucket(questions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_served_corrects_the_same_kind_at_once_and_the_others_in_proportion() {
+        let mut estimates = Estimates::new(Prior::built_in());
+        let long = estimates.alone(480, 1);
+        let short = estimates.alone(60, 1);
+        for _ in 0..30 {
+            estimates.observe_alone(60, 1, short * 3.0);
+        }
+        assert!((estimates.alone(60, 1) - short * 3.0).abs() < short * 0.01);
+        assert!((estimates.alone(480, 1) - long * 3.0).abs() < long * 0.1);
+    }
+
+    #[test]
+    fn what_is_usual_follows_slowly() {
+        let mut estimates = Estimates::new(Prior::built_in());
+        assert_eq!(estimates.usual(60, 1), None);
+        for _ in 0..SETTLED {
+            estimates.observe_alone(60, 1, 0.01);
+        }
+        for _ in 0..5 {
+            estimates.observe_alone(60, 1, 0.1);
+        }
+        let usual = estimates.usual(60, 1).unwrap();
+        assert!(estimates.alone(60, 1) > 0.06 && usual < 0.03, "{usual}");
+    }
+
+    #[test]
+    fn requests_that_are_batched_pass_faster_than_one_by_one() {
+        let mut estimates = Estimates::new(Prior::built_in());
+        for _ in 0..30 {
+            estimates.observe_together(0.4, 0.1);
+        }
+        assert!((estimates.pace() - 0.25).abs() < 0.01);
+    }
+}

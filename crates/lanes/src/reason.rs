@@ -1,0 +1,78 @@
+//! The names of the rules.
+
+/// The rule that decided where a request goes: its name is what clients, metrics and the trace get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The client asked for this lane.
+    LaneRequested,
+    /// It is no decision, or its body cannot be read: the first lane that is ready answers.
+    DefaultLane,
+    /// Another lane lost the request half-way.
+    LaneLost,
+    /// Another lane answered that it is not for it.
+    LaneRefused,
+    /// A lane that was in trouble is tried again.
+    BreakerProbe,
+    /// Every lane that takes it is in trouble: better this one than none.
+    LastResort,
+    /// The others are not ready.
+    LaneNotReady,
+    /// The others do not take so many questions.
+    SeveralQuestions,
+    /// The others do not take so many tokens.
+    TooLong,
+    /// The others have said that they have nothing for its length.
+    NoArtifact,
+    /// The others are in trouble.
+    BreakerOpen,
+    /// This lane is the one for short requests of one question.
+    ShortAndSingle,
+    /// Its lane is the one with the narrowest limits that takes it.
+    WithinLimits,
+    /// No lane is made for it, so the first one takes it.
+    FirstLane,
+    /// The lane made for it would take longer to get to it.
+    ShorterBacklog,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::LaneRequested,
+        Self::DefaultLane,
+        Self::LaneLost,
+        Self::LaneRefused,
+        Self::BreakerProbe,
+        Self::LastResort,
+        Self::LaneNotReady,
+        Self::SeveralQuestions,
+        Self::TooLong,
+        Self::NoArtifact,
+        Self::BreakerOpen,
+        Self::ShortAndSingle,
+        Self::WithinLimits,
+        Self::FirstLane,
+        Self::ShorterBacklog,
+    ];
+
+    /// Its name, such as `too_long`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LaneRequested => "lane_requested",
+            Self::DefaultLane => "default_lane",
+            Self::LaneLost => "lane_lost",
+            Self::LaneRefused => "lane_refused",
+            Self::BreakerProbe => "breaker_probe",
+            Self::LastResort => "last_resort",
+            Self::LaneNotReady => "lane_not_ready",
+            Self::SeveralQuestions => "several_questions",
+            Self::TooLong => "too_long",
+            Self::NoArtifact => "no_artifact",
+            Self::BreakerOpen => "breaker_open",
+            Self::ShortAndSingle => "short_and_single",
+            Self::WithinLimits => "within_limits",
+            Self::FirstLane => "first_lane",
+            Self::ShorterBacklog => "shorter_backlog",
+        }
+    }
+}
