@@ -180,9 +180,15 @@ impl Breaker {
         }
     }
 
-    /// A probe ended without saying anything: its client left, say.
-    pub(crate) fn probe_lost(&mut self) {
-        self.probing = false;
+    /// A request was answered in a way that tells nothing of the lane's times.
+    pub(crate) fn answered(&mut self, probe: bool) {
+        self.failures = 0;
+        self.abandoned(probe);
+    }
+
+    /// A request ended without telling anything: its client left, say.
+    pub(crate) fn abandoned(&mut self, probe: bool) {
+        self.probing &= !probe;
     }
 
     /// What the lane says of its own parity.

@@ -15,6 +15,8 @@ pub struct Chooser {
     next: u64,
 }
 
+const NO_PARITY: &str = "has no traffic until its answers agree with the reference again";
+
 /// What a lane is to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
@@ -56,14 +58,22 @@ impl Chooser {
             .position(|lane| lane.name.as_bytes() == name)
     }
 
-    /// A lane can be asked now, or not. One that comes back is another process: what was wrong with
-    /// the old one is forgotten.
-    pub fn set_ready(&mut self, lane: usize, ready: bool) {
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            if ready && !lane.ready {
-                lane.breaker.renewed();
+    /// A lane can be asked now, or not; `generation` is that of the process behind it. What was
+    /// wrong with an older process is forgotten, and what is told of one is not heard any more.
+    pub fn set_ready(&mut self, lane: usize, generation: Option<u64>) {
+        let Some(lane) = self.lanes.get_mut(lane) else {
+            return;
+        };
+        match generation {
+            Some(generation) if generation < lane.generation => {}
+            Some(generation) => {
+                if generation > lane.generation {
+                    lane.breaker.renewed();
+                }
+                lane.generation = generation;
+                lane.ready = true;
             }
-            lane.ready = ready;
+            None => lane.ready = false,
         }
     }
 
@@ -95,7 +105,10 @@ impl Chooser {
         match lanes.find(|(at, lane)| ready(&(*at, lane)) && !tried.has(*at)) {
             Some((at, _)) => Ok((at, Reason::DefaultLane)),
             None if tried != Tried::default() => Err(Refusal::Lost),
-            None => Err(Refusal::Unavailable("No lane is ready.".to_owned())),
+            None => Err(Refusal::Unavailable {
+                lane: None,
+                why: "No lane is ready.".to_owned(),
+            }),
         }
     }
 
@@ -198,15 +211,15 @@ impl Chooser {
 
     fn check_ready(&self, at: usize) -> Result<(), Refusal> {
         match self.lanes.get(at) {
-            Some(lane) if !lane.ready => Err(Refusal::Unavailable(format!(
-                "The lane {} is not ready.",
-                lane.name
-            ))),
+            Some(lane) if !lane.ready => Err(Refusal::Unavailable {
+                lane: Some(at),
+                why: format!("The lane {} is not ready.", lane.name),
+            }),
             Some(lane) if lane.breaker.trouble() == Some(Trouble::Parity) => {
-                Err(Refusal::Unavailable(format!(
-                    "The lane {} has no traffic until its answers agree with the reference again.",
-                    lane.name
-                )))
+                Err(Refusal::Unavailable {
+                    lane: Some(at),
+                    why: format!("The lane {} {NO_PARITY}.", lane.name),
+                })
             }
             Some(_) => Ok(()),
             None => Err(Refusal::NotObeyed("There is no such lane.".to_owned())),
@@ -316,15 +329,13 @@ impl Chooser {
         let waits = |fit: &Fit| matches!(fit, Fit::NotReady | Fit::Broken(_));
         if let Some(at) = fits.iter().position(waits) {
             let why = match fits[at] {
-                Fit::Broken(Trouble::Parity) => {
-                    "has no traffic until its answers agree with the reference again"
-                }
+                Fit::Broken(Trouble::Parity) => NO_PARITY,
                 _ => "is not ready",
             };
-            return Refusal::Unavailable(format!(
-                "The lane {} takes this request and {why}.",
-                self.name(at)
-            ));
+            return Refusal::Unavailable {
+                lane: Some(at),
+                why: format!("The lane {} takes this request and {why}.", self.name(at)),
+            };
         }
         if tried.lost != 0 {
             return Refusal::Lost;
@@ -370,5 +381,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
 }
 
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

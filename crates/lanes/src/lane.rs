@@ -56,8 +56,10 @@ struct Place {
 /// What happened to the requests of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Answered, by whatever but 421 and 5xx.
+    /// Answered, with a decision or a client's mistake.
     pub served: u64,
+    /// Answered that it has too much to do.
+    pub busy: u64,
     /// Answered 421: not for this lane.
     pub refused: u64,
     /// Lost, or answered 5xx.
@@ -71,6 +73,8 @@ pub(crate) struct Lane {
     pub(crate) name: String,
     pub(crate) limits: Limits,
     pub(crate) ready: bool,
+    /// The process behind it, as far as it is known.
+    pub(crate) generation: u64,
     pub(crate) breaker: Breaker,
     pub(crate) counts: Counts,
     estimates: Estimates,
@@ -102,6 +106,7 @@ impl Lane {
             name: spec.name,
             limits: spec.limits,
             ready: false,
+            generation: 0,
             breaker: Breaker::default(),
             counts: Counts::default(),
             estimates: Estimates::new(spec.prior),
@@ -199,6 +204,14 @@ impl Lane {
                 self.refused[kind(&place.ask)] = Refused::default();
                 self.served(&place, now);
             }
+            Outcome::Answered => {
+                self.counts.served += 1;
+                self.breaker.answered(place.probe);
+            }
+            Outcome::Busy => {
+                self.counts.busy += 1;
+                self.breaker.answered(place.probe);
+            }
             Outcome::Refused => {
                 self.counts.refused += 1;
                 self.refused_by_it(&place, now);
@@ -209,9 +222,7 @@ impl Lane {
             }
             Outcome::Abandoned => {
                 self.counts.abandoned += 1;
-                if place.probe {
-                    self.breaker.probe_lost();
-                }
+                self.breaker.abandoned(place.probe);
             }
         }
     }
@@ -239,9 +250,7 @@ impl Lane {
     }
 
     fn refused_by_it(&mut self, place: &Place, now: Instant) {
-        if place.probe {
-            self.breaker.probe_lost();
-        }
+        self.breaker.answered(place.probe);
         let refused = &mut self.refused[kind(&place.ask)];
         refused.times += 1;
         // Where tokens are only judged, a neighbour of the same bucket may still be taken.

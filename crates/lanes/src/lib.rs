@@ -14,8 +14,8 @@
 //!     LaneSpec::new("quick", Limits { max_tokens: Some(128), max_questions: Some(1) }),
 //! ]);
 //! let now = Instant::now();
-//! lanes.set_ready(0, true);
-//! lanes.set_ready(1, true);
+//! lanes.set_ready(0, Some(1));
+//! lanes.set_ready(1, Some(1));
 //!
 //! let body = br#"{"state":"Refund me.","questions":{"q":{"type":"noul","instructions":"Refund?"}}}"#;
 //! let ask = Ask::of(&scan(body).expect("is a request"));

@@ -31,8 +31,12 @@ pub struct Choice {
 /// How a request left its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered.
+    /// Answered with a decision.
     Served,
+    /// Answered with something else, a client's mistake say, which tells nothing of its times.
+    Answered,
+    /// Answered that it has too much to do, or does not begin anything now.
+    Busy,
     /// Answered 421: not for this lane.
     Refused,
     /// The lane was lost, or answered 5xx.
@@ -79,7 +83,12 @@ pub enum Refusal {
     /// No lane takes such requests.
     NotTaken(String),
     /// A lane takes such requests, and cannot now.
-    Unavailable(String),
+    Unavailable {
+        /// Which, if it is one.
+        lane: Option<usize>,
+        /// The sentence.
+        why: String,
+    },
     /// It has been at every lane that could take it, and was lost by the last one.
     Lost,
 }

@@ -1,9 +1,10 @@
+//! What each rule does.
+
 use super::*;
 use crate::{Limits, Tokens};
-use proptest::prelude::*;
 
 const MILLIS: Duration = Duration::from_millis(1);
-const QUICK: Limits = Limits {
+pub(super) const QUICK: Limits = Limits {
     max_tokens: Some(128),
     max_questions: Some(1),
 };
@@ -14,12 +15,12 @@ fn two() -> (Chooser, Instant) {
         LaneSpec::new("main", Limits::NONE),
         LaneSpec::new("quick", QUICK),
     ]);
-    lanes.set_ready(0, true);
-    lanes.set_ready(1, true);
+    lanes.set_ready(0, Some(1));
+    lanes.set_ready(1, Some(1));
     (lanes, Instant::now())
 }
 
-fn ask(tokens: u32, questions: u32) -> Ask {
+pub(super) fn ask(tokens: u32, questions: u32) -> Ask {
     Ask {
         tokens: Tokens {
             count: tokens,
@@ -28,6 +29,13 @@ fn ask(tokens: u32, questions: u32) -> Ask {
         questions,
         requested: None,
     }
+}
+
+fn unavailable(lane: usize, why: &str) -> Result<Choice, Refusal> {
+    Err(Refusal::Unavailable {
+        lane: Some(lane),
+        why: why.to_owned(),
+    })
 }
 
 fn choose(lanes: &mut Chooser, ask: &Ask, now: Instant) -> (usize, Reason) {
@@ -77,7 +85,7 @@ fn the_rules_decide_in_their_order_and_are_named() {
         ..ask(60, 1)
     };
     assert_eq!(choose(&mut lanes, &asked, now), (0, Reason::LaneRequested));
-    lanes.set_ready(1, false);
+    lanes.set_ready(1, None);
     assert_eq!(
         choose(&mut lanes, &ask(60, 1), now),
         (0, Reason::LaneNotReady)
@@ -110,14 +118,9 @@ fn a_lane_that_is_asked_for_is_obeyed_or_refused_with_the_reason() {
     tried.refused(1);
     let again = lanes.choose(&quick(60, 1, false), tried, now);
     assert!(matches!(again, Err(Refusal::NotObeyed(_))), "{again:?}");
-    lanes.set_ready(1, false);
+    lanes.set_ready(1, None);
     let gone = lanes.choose(&quick(60, 1, true), Tried::default(), now);
-    assert_eq!(
-        gone,
-        Err(Refusal::Unavailable(
-            "The lane quick is not ready.".to_owned()
-        ))
-    );
+    assert_eq!(gone, unavailable(1, "The lane quick is not ready."));
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn a_lane_that_slows_down_or_is_stuck_loses_its_traffic() {
 #[test]
 fn the_only_lane_left_is_asked_although_it_is_in_trouble_but_never_without_parity() {
     let (mut lanes, now) = two();
-    lanes.set_ready(1, false);
+    lanes.set_ready(1, None);
     let short = ask(60, 1);
     for _ in 0..3 {
         let choice = lanes.choose(&short, Tried::default(), now).unwrap();
@@ -221,7 +224,7 @@ fn the_only_lane_left_is_asked_although_it_is_in_trouble_but_never_without_parit
     lanes.set_parity(0, false, now);
     let refused = lanes.choose(&short, Tried::default(), now);
     assert!(
-        matches!(&refused, Err(Refusal::Unavailable(why)) if why.contains("agree")),
+        matches!(&refused, Err(Refusal::Unavailable { why, .. }) if why.contains("agree")),
         "{refused:?}"
     );
     let asked = Ask {
@@ -230,7 +233,7 @@ fn the_only_lane_left_is_asked_although_it_is_in_trouble_but_never_without_parit
     };
     let refused = lanes.choose(&asked, Tried::default(), now);
     assert!(
-        matches!(refused, Err(Refusal::Unavailable(_))),
+        matches!(refused, Err(Refusal::Unavailable { .. })),
         "{refused:?}"
     );
     lanes.set_parity(0, true, now);
@@ -260,7 +263,7 @@ fn what_a_lane_refuses_goes_on_and_after_a_while_is_not_tried_there() {
 #[test]
 fn a_request_that_no_lane_takes_is_told_so_and_one_that_has_to_wait_too() {
     let mut lanes = Chooser::new(vec![LaneSpec::new("a", QUICK), LaneSpec::new("b", QUICK)]);
-    lanes.set_ready(0, true);
+    lanes.set_ready(0, Some(1));
     let now = Instant::now();
     let long = lanes.choose(&ask(500, 1), Tried::default(), now);
     assert!(
@@ -270,163 +273,9 @@ fn a_request_that_no_lane_takes_is_told_so_and_one_that_has_to_wait_too() {
     let mut tried = Tried::default();
     tried.lost(0);
     let waits = lanes.choose(&ask(60, 1), tried, now);
-    assert_eq!(
-        waits,
-        Err(Refusal::Unavailable(
-            "The lane b takes this request and is not ready.".to_owned()
-        ))
-    );
-    lanes.set_ready(1, true);
+    let why = "The lane b takes this request and is not ready.";
+    assert_eq!(waits, unavailable(1, why));
+    lanes.set_ready(1, Some(1));
     tried.lost(1);
     assert_eq!(lanes.choose(&ask(60, 1), tried, now), Err(Refusal::Lost));
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Ask {
-        tokens: u32,
-        questions: u32,
-        requested: Option<usize>,
-        tried: u8,
-    },
-    Finish {
-        which: usize,
-        outcome: u8,
-    },
-    Ready {
-        lane: usize,
-        ready: bool,
-    },
-    Parity {
-        lane: usize,
-        good: bool,
-    },
-    Wait(u64),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        4 => (1u32..700, 1u32..8, proptest::option::of(0usize..3), 0u8..8).prop_map(
-            |(tokens, questions, requested, tried)| Step::Ask { tokens, questions, requested, tried }),
-        4 => (any::<usize>(), 0u8..4).prop_map(|(which, outcome)| Step::Finish { which, outcome }),
-        1 => (0usize..3, any::<bool>()).prop_map(|(lane, ready)| Step::Ready { lane, ready }),
-        1 => (0usize..3, any::<bool>()).prop_map(|(lane, good)| Step::Parity { lane, good }),
-        3 => (0u64..3000).prop_map(Step::Wait),
-    ]
-}
-
-const OUTCOMES: [Outcome; 4] = [
-    Outcome::Served,
-    Outcome::Refused,
-    Outcome::Failed,
-    Outcome::Abandoned,
-];
-
-/// Runs the steps; gives what was chosen.
-fn run(steps: &[Step], start: Instant) -> Result<Vec<Result<Choice, Refusal>>, TestCaseError> {
-    let limits = [
-        Limits::NONE,
-        QUICK,
-        Limits {
-            max_tokens: Some(300),
-            max_questions: Some(4),
-        },
-    ];
-    let names = ["a", "b", "c"];
-    let specs = names
-        .iter()
-        .zip(limits)
-        .map(|(name, limits)| LaneSpec::new(*name, limits));
-    let mut lanes = Chooser::new(specs.collect());
-    let (mut now, mut open, mut seen) = (start, Vec::new(), Vec::new());
-    let (mut ready, mut parity) = ([false; 3], [true; 3]);
-    for step in steps {
-        match *step {
-            Step::Ask {
-                tokens,
-                questions,
-                requested,
-                tried: bits,
-            } => {
-                let mut tried = Tried::default();
-                (0..3)
-                    .filter(|at| bits & (1 << at) != 0)
-                    .for_each(|at| tried.lost(at));
-                let asked = Ask {
-                    requested,
-                    ..ask(tokens, questions)
-                };
-                let before: usize = lanes.view(now).iter().map(|lane| lane.in_flight).sum();
-                let chosen = lanes.choose(&asked, tried, now);
-                let after: usize = lanes.view(now).iter().map(|lane| lane.in_flight).sum();
-                prop_assert_eq!(after, before + usize::from(chosen.is_ok()));
-                if let Ok(choice) = &chosen {
-                    let at = choice.lane;
-                    prop_assert!(ready[at] && parity[at] && !tried.has(at));
-                    prop_assert!(requested.is_none_or(|wanted| wanted == at));
-                    let most = limits[at];
-                    prop_assert!(most.max_questions.is_none_or(|most| questions <= most));
-                    prop_assert!(
-                        requested.is_some() || most.max_tokens.is_none_or(|most| tokens <= most)
-                    );
-                    open.push(choice.ticket);
-                }
-                seen.push(chosen);
-            }
-            Step::Finish { which, outcome } if !open.is_empty() => {
-                let ticket = open.swap_remove(which % open.len());
-                lanes.finish(ticket, OUTCOMES[usize::from(outcome)], now);
-            }
-            Step::Finish { .. } => {}
-            Step::Ready { lane, ready: is } => {
-                if is && !ready[lane] {
-                    // Another process: its health is asked anew.
-                    parity[lane] = true;
-                }
-                ready[lane] = is;
-                lanes.set_ready(lane, is);
-            }
-            Step::Parity { lane, good } => {
-                parity[lane] = good;
-                lanes.set_parity(lane, good, now);
-            }
-            Step::Wait(millis) => now += Duration::from_millis(millis),
-        }
-    }
-    for ticket in open {
-        lanes.finish(ticket, Outcome::Abandoned, now);
-        lanes.finish(ticket, Outcome::Served, now);
-    }
-    for lane in lanes.view(now) {
-        prop_assert_eq!((lane.in_flight, lane.backlog), (0, Duration::ZERO));
-    }
-    Ok(seen)
-}
-
-proptest! {
-    #[test]
-    fn no_request_goes_where_it_may_not_and_the_same_calls_give_the_same_choices(
-        steps in proptest::collection::vec(step(), 0..120),
-    ) {
-        let start = Instant::now();
-        prop_assert_eq!(run(&steps, start)?, run(&steps, start)?);
-    }
-
-    #[test]
-    fn of_two_lanes_that_take_it_the_one_that_answers_first_is_chosen(
-        waiting in proptest::collection::vec((0usize..2, 1u32..500), 0..20), tokens in 1u32..500,
-    ) {
-        let mut lanes = Chooser::new(vec![
-            LaneSpec::new("a", Limits::NONE), LaneSpec::new("b", Limits::NONE),
-        ]);
-        lanes.set_ready(0, true);
-        lanes.set_ready(1, true);
-        let now = Instant::now();
-        for (lane, tokens) in waiting {
-            let asked = Ask { requested: Some(lane), ..ask(tokens, 1) };
-            prop_assert!(lanes.choose(&asked, Tried::default(), now).is_ok());
-        }
-        let choice = lanes.choose(&ask(tokens, 1), Tried::default(), now).unwrap();
-        prop_assert!(choice.backlogs[choice.lane] <= choice.backlogs[1 - choice.lane]);
-    }
 }
