@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use http::header::HeaderValue;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderName, Method, StatusCode};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
 
 use crate::fault::{Fault, Origin};
+use crate::lanes::{X_LANE, X_REASON};
 use crate::metrics::Route;
 use crate::shard::Shard;
 use crate::validate::head::Description;
@@ -35,6 +36,8 @@ pub(crate) struct Record {
     backend: Option<Duration>,
     received: usize,
     answered: Option<Answered>,
+    /// Where there are lanes: the one that it went to, and why.
+    lane: Option<(HeaderValue, &'static str)>,
 }
 
 struct Answered {
@@ -70,6 +73,7 @@ impl Record {
             backend: None,
             received: 0,
             answered: None,
+            lane: None,
         }
     }
 
@@ -83,8 +87,27 @@ impl Record {
         self.received = bytes;
     }
 
+    /// It is on its way; a second time if a lane was lost with it.
     pub(crate) fn dispatched(&mut self, now: Instant) {
-        self.dispatched = Some(now);
+        self.dispatched.get_or_insert(now);
+    }
+
+    /// A lane was chosen for it.
+    pub(crate) fn routed(&mut self, lane: HeaderValue, reason: &'static str) {
+        self.lane = Some((lane, reason));
+    }
+
+    /// Tells the client which lane it was, where there are lanes.
+    pub(crate) fn tell_lane(&self, headers: &mut HeaderMap) {
+        if let Some((lane, reason)) = &self.lane {
+            headers.insert(X_LANE, lane.clone());
+            headers.insert(X_REASON, HeaderValue::from_static(reason));
+        }
+    }
+
+    /// The request's id.
+    pub(crate) fn id(&self) -> &HeaderValue {
+        &self.request_id
     }
 
     /// The backend has answered, or failed to.
@@ -159,6 +182,8 @@ impl Drop for Record {
             backend_us = self.backend.map(micros),
             request_id = self.request_id.to_str().unwrap_or_default(),
             ended_by = by,
+            lane = self.lane.as_ref().and_then(|(lane, _)| lane.to_str().ok()),
+            routing_reason = self.lane.as_ref().map(|(_, reason)| reason),
             reason,
             traceparent = self.traceparent.as_ref().and_then(|value| value.to_str().ok()),
         );

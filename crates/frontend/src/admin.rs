@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::future::ready;
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -12,15 +13,17 @@ use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use omni_jev_lanes::{Chooser, Trouble};
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceBuilder;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use crate::Backend;
+use crate::lanes::lock;
 use crate::life::Life;
 
 /// Probes and scrapers are few, and must not be kept out by one that is stuck.
@@ -32,7 +35,9 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_mins(2);
 /// What the admin pages show.
 pub(crate) struct Pages {
     registry: Registry,
-    backend: watch::Receiver<Backend>,
+    /// Never none; several only with lanes.
+    backends: Vec<watch::Receiver<Backend>>,
+    lanes: Option<Arc<Mutex<Chooser>>>,
     life: watch::Receiver<Life>,
 }
 
@@ -100,12 +105,14 @@ async fn serve_connection(stream: TcpStream, pages: Rc<Pages>) {
 impl Pages {
     pub(crate) fn new(
         registry: Registry,
-        backend: watch::Receiver<Backend>,
+        backends: Vec<watch::Receiver<Backend>>,
+        lanes: Option<Arc<Mutex<Chooser>>>,
         life: watch::Receiver<Life>,
     ) -> Self {
         Self {
             registry,
-            backend,
+            backends,
+            lanes,
             life,
         }
     }
@@ -137,28 +144,57 @@ impl Pages {
         text(status, "application/json", format!("{state}\n"))
     }
 
-    fn state(&self) -> serde_json::Value {
+    fn state(&self) -> Value {
         let serving = *self.life.borrow() == Life::Serving;
-        let backend = self.backend.borrow();
-        let message = match &*backend {
-            _ if !serving => Some("The frontend is draining."),
-            Backend::Ready { .. } => None,
-            Backend::Unavailable { message, .. } => Some(message.as_str()),
-        };
+        let mut state = self.backend();
+        if !serving {
+            state["ready"] = json!(false);
+            state["message"] = json!("The frontend is draining.");
+        }
+        state["frontend"] = json!(if serving { "serving" } else { "draining" });
+        if let Some(lanes) = self.lanes() {
+            state["lanes"] = lanes;
+        }
+        state
+    }
+
+    /// The backend, or of several the first one that is ready.
+    fn backend(&self) -> Value {
+        let ready = self.backends.iter().find(|it| it.borrow().is_ready());
+        let backend = ready.unwrap_or(&self.backends[0]).borrow();
         json!({
-            "ready": serving && backend.is_ready(),
-            "frontend": if serving { "serving" } else { "draining" },
-            "message": message,
+            "ready": backend.is_ready(),
+            "message": message(&backend),
             "backend": backend.detail(),
         })
+    }
+
+    fn lanes(&self) -> Option<Value> {
+        let lanes = lock(self.lanes.as_ref()?).view(Instant::now());
+        let lanes = lanes.iter().zip(&self.backends).map(|(lane, backend)| {
+            let backend = backend.borrow();
+            json!({
+                "name": lane.name,
+                "ready": backend.is_ready(),
+                "message": message(&backend),
+                "backend": backend.detail(),
+                "breaker": lane.breaker.name(),
+                "trouble": lane.breaker.trouble().map(Trouble::name),
+                "in_flight": lane.in_flight,
+                "backlog_ms": lane.backlog.as_secs_f64() * 1000.0,
+                "max_tokens": lane.limits.max_tokens,
+                "max_questions": lane.limits.max_questions,
+            })
+        });
+        Some(lanes.collect())
     }
 
     fn status(&self) -> Response<Full<Bytes>> {
         let mut state = self.state();
         state["version"] = json!(env!("CARGO_PKG_VERSION"));
-        state["endpoint"] = match &*self.backend.borrow() {
+        state["endpoint"] = match &*self.backends[0].borrow() {
             Backend::Ready { endpoint, .. } => json!(endpoint.to_string()),
-            Backend::Unavailable { .. } => serde_json::Value::Null,
+            Backend::Unavailable { .. } => Value::Null,
         };
         text(StatusCode::OK, "application/json", format!("{state:#}\n"))
     }
@@ -174,6 +210,13 @@ impl Pages {
                 "a metric cannot be written\n",
             ),
         }
+    }
+}
+
+fn message(backend: &Backend) -> Option<&str> {
+    match backend {
+        Backend::Ready { .. } => None,
+        Backend::Unavailable { message, .. } => Some(message),
     }
 }
 

@@ -65,6 +65,9 @@ pub struct Config {
     pub drain_grace: Duration,
     /// Threads that forward. Each has its own connections and shares nothing hot.
     pub threads: usize,
+    /// Where a line of JSON is written for each decision, with where it went and when what
+    /// happened to it; only with lanes.
+    pub trace: Option<PathBuf>,
     /// Add `via` and `x-forwarded-for` to forwarded requests.
     pub forwarded_headers: bool,
 }
@@ -93,6 +96,7 @@ impl Default for Config {
             drain_timeout: Duration::from_secs(30),
             drain_grace: Duration::from_millis(250),
             threads: 1,
+            trace: None,
             forwarded_headers: false,
         }
     }

@@ -62,6 +62,11 @@ pub(crate) enum Fault {
     #[error("The backend did not answer within {}.", Seconds(*limit))]
     TimedOut { limit: Duration },
 
+    #[error("{why}")]
+    LaneNotObeyed { why: String },
+    #[error("{why}")]
+    NotTaken { why: String },
+
     #[error("Too many requests are in flight; try again shortly.")]
     TooManyInFlight,
     #[error("Too many large requests or answers are in flight; try again shortly.")]
@@ -123,7 +128,9 @@ impl Fault {
             | Self::BodyTooLarge { .. }
             | Self::TargetTooLong { .. }
             | Self::HeadTooLarge { .. }
-            | Self::CodingUnknown => Origin::Client,
+            | Self::CodingUnknown
+            | Self::LaneNotObeyed { .. }
+            | Self::NotTaken { .. } => Origin::Client,
             Self::Unreachable
             | Self::Died
             | Self::Lost { .. }
@@ -138,7 +145,8 @@ impl Fault {
 
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Malformed(_) | Self::LaneNotObeyed { .. } => StatusCode::BAD_REQUEST,
+            Self::NotTaken { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Self::MethodRefused => StatusCode::METHOD_NOT_ALLOWED,
             Self::HeadTooSlow | Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -184,6 +192,8 @@ impl Fault {
             Self::AnswerBroken(_) => "answer_broken",
             Self::AnswerTooLarge { .. } => "answer_too_large",
             Self::TimedOut { .. } => "backend_timeout",
+            Self::LaneNotObeyed { .. } => "lane_not_obeyed",
+            Self::NotTaken { .. } => "lane_not_taken",
             Self::TooManyInFlight => "too_many_in_flight",
             Self::TooMuchBuffered => "too_much_buffered",
             Self::Unavailable { .. } => "backend_unavailable",

@@ -3,6 +3,7 @@
 mod connect;
 mod exchange;
 mod gather;
+mod journey;
 mod loss;
 mod nudge;
 mod outgoing;
@@ -35,6 +36,8 @@ use crate::connection::{Link, Stage};
 use crate::fault::{Fault, Malformed};
 use crate::identity::X_REQUEST_ID;
 use crate::shard::Shard;
+use crate::waiting::Waiting;
+use crate::way::Way;
 use exchange::{Broken, exchange};
 use gather::Gathering;
 use pool::Settled;
@@ -94,9 +97,9 @@ async fn answer_with(
         shard.metrics.count_refusal(fault);
     }
     record.answered(response.status(), response.body().len(), fault.as_ref());
-    *link.record.borrow_mut() = Some(record);
-
     answer::identify(response.headers_mut(), request_id);
+    record.tell_lane(response.headers_mut());
+    *link.record.borrow_mut() = Some(record);
     if link.stage.get() == Stage::Shut || shard.is_draining() {
         response
             .headers_mut()
@@ -120,7 +123,26 @@ async fn process(
         return Ok(answer::options());
     }
     let _place = shard.gate.enter()?;
-    let upstream = shard.upstream();
+    let method = parts.method.clone();
+    let mut response = match &shard.lanes {
+        None => to_the_backend(shard, link, parts, body, record).await?,
+        // Boxed: only those who have lanes carry its state.
+        Some(lanes) => Box::pin(journey::travel(shard, lanes, link, parts, body, record)).await?,
+    };
+    answer::from_backend(&mut response, &method);
+    Ok(response)
+}
+
+/// Sends a request to the one backend that there is.
+async fn to_the_backend(
+    shard: &Rc<Shard>,
+    link: &Link,
+    parts: Parts,
+    body: Bytes,
+    record: &mut Record,
+) -> Result<Response<Bytes>, Fault> {
+    let way = &shard.ways[0];
+    let upstream = way.upstream(&shard.config);
     let target = match &*upstream {
         Upstream::Ready(target) => target,
         Upstream::Unavailable {
@@ -133,38 +155,47 @@ async fn process(
             });
         }
     };
-    let method = parts.method.clone();
+    let decision = parts.method == Method::POST;
     let request = outgoing::request(parts, body, target, shard, link.peer)?;
-
     let now = Instant::now();
     record.dispatched(now);
     link.alarm.set(now + shard.config.backend_timeout);
     // The request's bytes are let go with it, the answer's when the client has them.
-    let mut answer_ledger = shard.gate.ledger();
-    let waiting = shard
-        .waiting
-        .enter(target.generation, now, method == Method::POST);
+    let mut ledger = shard.gate.ledger();
+    let waiting = way.waiting.enter(target.generation, now, decision);
     let outcome = {
         // Pinned where it is made: moved on, it would have a place in this state twice.
-        let sent = pin!(send(shard, link, target, request, now, &mut answer_ledger));
-        loss::unless_lost(shard, link, target.generation, sent).await
+        let sent = pin!(send(
+            shard,
+            &link.alarm,
+            way,
+            target,
+            request,
+            now,
+            &mut ledger
+        ));
+        loss::unless_lost(way, target.generation, sent).await
+    };
+    let outcome = match outcome {
+        Err(fault) => Err(loss::explain(shard, link, way, target.generation, fault).await),
+        answered => answered,
     };
     let returned = Instant::now();
     record.returned(returned);
-    match (waiting, &outcome) {
-        (Some(waiting), Ok(response)) if response.status().is_success() => {
-            waiting.decided(returned);
-        }
+    settle(waiting, &outcome, returned);
+    if outcome.is_ok() && ledger.holds_any() {
+        *link.answer_ledger.borrow_mut() = Some(ledger);
+    }
+    outcome
+}
+
+/// What the outcome of a request says of its backend.
+fn settle(waiting: Option<Waiting>, outcome: &Result<Response<Bytes>, Fault>, now: Instant) {
+    match (waiting, outcome) {
+        (Some(waiting), Ok(response)) if response.status().is_success() => waiting.decided(now),
         (Some(waiting), Err(Fault::TimedOut { .. })) => waiting.timed_out(),
         _ => {}
     }
-
-    let mut response = outcome?;
-    if answer_ledger.holds_any() {
-        *link.answer_ledger.borrow_mut() = Some(answer_ledger);
-    }
-    answer::from_backend(&mut response, &method);
-    Ok(response)
 }
 
 /// The whole body; its size was bounded on the way here.
@@ -197,23 +228,23 @@ async fn read_body(link: &Link, mut body: Incoming, ledger: &mut Ledger) -> Resu
 /// the kept one died before any byte of an answer: the backend closed it while
 /// the request was on its way (RFC 9110 9.2.2; a decision changes nothing, and
 /// the body is here to be sent again). Nothing else is ever sent twice.
-async fn send(
+pub(crate) async fn send(
     shard: &Shard,
-    link: &Link,
+    alarm: &Alarm,
+    way: &Way,
     target: &Target,
     mut request: Request<Full<Bytes>>,
     now: Instant,
     ledger: &mut Ledger,
 ) -> Result<Response<Bytes>, Fault> {
-    let alarm = &link.alarm;
-    let kept = poll_fn(|cx| Poll::Ready(shard.pool.take(cx, target.generation, now))).await;
+    let kept = poll_fn(|cx| Poll::Ready(way.pool.take(cx, target.generation, now))).await;
     if let Some(mut connection) = kept {
         shard.metrics.backend_reuses.inc();
         let spare = request.clone();
         let head = pin!(connection.begin(request));
         match on(shard, alarm, &mut connection, head, ledger).await {
             Ok(response) => {
-                shard.pool.put(connection);
+                way.pool.put(connection);
                 return Ok(response);
             }
             Err(Broken::Gone) if !connection.has_heard() => {
@@ -232,7 +263,7 @@ async fn send(
     let response = on(shard, alarm, &mut connection, head, ledger)
         .await
         .map_err(|broken| broken.into_fault(&shard.config))?;
-    shard.pool.put(connection);
+    way.pool.put(connection);
     Ok(response)
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc as sync_mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -11,12 +12,14 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
 use crate::admit::Gate;
+use crate::lanes::metrics::LaneMetrics;
+use crate::lanes::trace::Trace;
+use crate::lanes::{LaneBackend, Lanes};
 use crate::life::Life;
 use crate::listen::{self, Source};
 use crate::metrics::Metrics;
 use crate::shard::{self, Common};
-use crate::waiting::{Lost, WaitingList};
-use crate::{Backend, Config, ConfigError, Requests, admin, forward};
+use crate::{Backend, Config, ConfigError, Requests, admin, forward, way};
 
 /// A running frontend. Dropping it ends everything at once.
 #[derive(Debug)]
@@ -24,9 +27,8 @@ pub struct Frontend {
     address: SocketAddr,
     admin_address: Option<SocketAddr>,
     life: watch::Sender<Life>,
-    lost: watch::Sender<Option<Lost>>,
-    /// What waits in each forwarding thread.
-    waiting: Vec<Arc<WaitingList>>,
+    /// What waits for each backend.
+    requests: Vec<Requests>,
     /// What each forwarding thread says at its end.
     reports: mpsc::UnboundedReceiver<Result<usize, FrontendError>>,
     threads: Vec<JoinHandle<()>>,
@@ -60,6 +62,17 @@ pub enum StartError {
     /// The roots that an `https://` backend is checked by.
     #[error("cannot check an https backend: {0}")]
     Roots(String),
+    /// The file that the trace is to be written to.
+    #[error("cannot write the trace {}: {source}", path.display())]
+    Trace {
+        /// What was asked for.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Lanes were asked for, and there is none.
+    #[error("there is no lane")]
+    NoLane,
     /// The system gives no thread, or no event queue to one.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -94,10 +107,56 @@ impl Frontend {
     pub fn start(
         config: Config,
         backend: watch::Receiver<Backend>,
+        registry: Registry,
+    ) -> Result<Self, StartError> {
+        Self::start_with(config, vec![backend], None, registry)
+    }
+
+    /// The same before several backends, of which each takes a part of the requests: each request
+    /// goes to the lane that is chosen for it, and its answer says which that was. What is no
+    /// decision goes to the first one that is ready.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start), and when there is no lane or the trace cannot be written.
+    pub fn start_lanes(
+        config: Config,
+        lanes: Vec<LaneBackend>,
+        mut registry: Registry,
+    ) -> Result<Self, StartError> {
+        let trace = config.trace.as_ref().map(|path| {
+            Trace::open(path).map_err(|source| StartError::Trace {
+                path: path.clone(),
+                source,
+            })
+        });
+        let trace = trace.transpose()?;
+        let (specs, backends): (Vec<_>, Vec<_>) = lanes
+            .into_iter()
+            .map(|lane| (lane.spec, lane.backend))
+            .unzip();
+        let lanes = Arc::new(Lanes::new(specs, trace));
+        let registered = registry.sub_registry_with_prefix("omni_jev_frontend");
+        registered.register_collector(Box::new(LaneMetrics {
+            chooser: lanes.chooser(),
+            dropped: lanes.trace.as_ref().map(Trace::dropped),
+        }));
+        Self::start_with(config, backends, Some(lanes), registry)
+    }
+
+    fn start_with(
+        config: Config,
+        backends: Vec<watch::Receiver<Backend>>,
+        lanes: Option<Arc<Lanes>>,
         mut registry: Registry,
     ) -> Result<Self, StartError> {
         config.check()?;
-        check_roots(&config, &backend.borrow())?;
+        if backends.is_empty() {
+            return Err(StartError::NoLane);
+        }
+        for backend in &backends {
+            check_roots(&config, &backend.borrow())?;
+        }
         let (listener, address) = bind(config.bind).map_err(|source| StartError::Bind {
             address: config.bind,
             source,
@@ -108,45 +167,40 @@ impl Frontend {
         let admin = admin.transpose()?;
 
         let (life, life_seen) = watch::channel(Life::Serving);
-        let (lost, lost_seen) = watch::channel(None);
         let metrics = Arc::new(Metrics::new(&mut registry));
         let config = Arc::new(config);
         let common = Common {
             gate: Arc::new(Gate::new(&config, Arc::clone(&metrics))),
             config,
             metrics,
-            backend,
+            backends: Vec::new(),
+            lanes,
             life: life_seen,
-            lost: lost_seen,
-            waiting: Arc::default(),
         };
         let (report, reports) = mpsc::unbounded_channel();
+        let threads = common.config.threads;
+        let (requests, mut signs) = way::signs(&backends, threads);
         let mut frontend = Self {
             address,
             admin_address: admin.as_ref().map(|(_, address)| *address),
             life,
-            lost,
-            waiting: Vec::new(),
+            requests,
             reports,
             threads: Vec::new(),
             running: 0,
             abandoned: 0,
         };
         // An error from here on drops the handle, which ends the threads it has.
-        for (number, source) in sources(listener, common.config.threads)
-            .into_iter()
-            .enumerate()
-        {
-            let waiting = Arc::<WaitingList>::default();
-            frontend.waiting.push(Arc::clone(&waiting));
+        for (number, source) in sources(listener, threads).into_iter().enumerate() {
             let common = Common {
-                waiting,
+                backends: std::mem::take(&mut signs[number]),
                 ..common.clone()
             };
             frontend.start_shard(number, common, source, report.clone())?;
         }
         if let Some((listener, _)) = admin {
-            let pages = admin::Pages::new(registry, common.backend, common.life);
+            let chooser = common.lanes.as_ref().map(|lanes| lanes.chooser());
+            let pages = admin::Pages::new(registry, backends, chooser, common.life);
             frontend.start_admin(listener, pages)?;
         }
         Ok(frontend)
@@ -164,7 +218,12 @@ impl Frontend {
 
     /// What waits for the backend, for whoever looks after the backend's process.
     pub fn requests(&self) -> Requests {
-        Requests::new(self.waiting.clone(), self.lost.clone())
+        self.requests[0].clone()
+    }
+
+    /// What waits for one of several backends, in the order in which they were given.
+    pub fn lane_requests(&self, lane: usize) -> Option<Requests> {
+        self.requests.get(lane).cloned()
     }
 
     /// Begins to end: `/readyz` says so at once, after the grace no connection is

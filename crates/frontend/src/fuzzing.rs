@@ -22,6 +22,7 @@ use crate::admit::Gate;
 use crate::life::Life;
 use crate::metrics::Metrics;
 use crate::shard::{Common, Shard};
+use crate::way::Signs;
 use crate::{Backend, Config, Registry, connection};
 
 /// Small, so that short inputs reach the limits.
@@ -188,10 +189,13 @@ fn common() -> (Common, (watch::Sender<Backend>, watch::Sender<Life>)) {
         gate: Arc::new(Gate::new(&config, Arc::clone(&metrics))),
         config: Arc::new(config),
         metrics,
-        backend,
+        backends: vec![Signs {
+            backend,
+            lost: watch::channel(None).1,
+            waiting: Arc::default(),
+        }],
+        lanes: None,
         life: life_seen,
-        lost: watch::channel(None).1,
-        waiting: Arc::default(),
     };
     (common, (state, life))
 }

@@ -59,6 +59,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Whether this is the thread that accepts: the one for what is done only once.
+    pub(crate) fn is_first(&self) -> bool {
+        matches!(self, Self::Listener { .. })
+    }
+
     /// Takes connections until the frontend drains, and for a grace after that.
     pub(crate) async fn accept(self, shard: Rc<Shard>, life: watch::Receiver<Life>) {
         match self {

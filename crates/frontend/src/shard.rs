@@ -13,14 +13,13 @@ use tokio::task::JoinSet;
 use crate::admit::Gate;
 use crate::clock::Clock;
 use crate::connection;
-use crate::fault::Fault;
-use crate::forward::pool::Pool;
-use crate::forward::upstream::Upstream;
 use crate::identity::Identities;
+use crate::lanes::{self, Lanes};
 use crate::life::Life;
 use crate::listen::Source;
 use crate::metrics::{Metrics, RequestCounters};
-use crate::waiting::{Lost, WaitingList};
+use crate::waiting::Lost;
+use crate::way::{Signs, Way};
 use crate::{Backend, Config};
 
 /// Bytes read from a client at once, by any connection of the thread.
@@ -32,11 +31,11 @@ pub(crate) struct Common {
     pub(crate) config: Arc<Config>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) backend: watch::Receiver<Backend>,
+    /// One for each backend, never none.
+    pub(crate) backends: Vec<Signs>,
+    /// What chooses between them, if anything does; else all requests go to the first.
+    pub(crate) lanes: Option<Arc<Lanes>>,
     pub(crate) life: watch::Receiver<Life>,
-    pub(crate) lost: watch::Receiver<Option<Lost>>,
-    /// Each thread is given its own.
-    pub(crate) waiting: Arc<WaitingList>,
 }
 
 /// One thread's state; its connections share it without locks.
@@ -51,11 +50,9 @@ pub(crate) struct Shard {
     /// Where every connection's bytes are read first, so that none needs a buffer
     /// of its own while it is idle.
     pub(crate) scratch: RefCell<Box<[u8]>>,
-    upstream: RefCell<Rc<Upstream>>,
-    backend: RefCell<watch::Receiver<Backend>>,
-    pub(crate) pool: Pool,
-    pub(crate) waiting: Arc<WaitingList>,
-    lost: RefCell<Option<Lost>>,
+    /// One for each backend, never none.
+    pub(crate) ways: Vec<Way>,
+    pub(crate) lanes: Option<Arc<Lanes>>,
     life: Cell<Life>,
     open: Cell<usize>,
     emptied: Notify,
@@ -72,39 +69,17 @@ impl Shard {
             identities: Identities::new(),
             server: server(&config),
             scratch: RefCell::new(vec![0; SCRATCH].into_boxed_slice()),
-            upstream: RefCell::new(Rc::new(Upstream::new(&common.backend.borrow(), &config))),
-            backend: RefCell::new(common.backend.clone()),
-            pool: Pool::new(config.pool_idle),
-            waiting: Arc::clone(&common.waiting),
-            lost: RefCell::default(),
+            ways: common
+                .backends
+                .iter()
+                .map(|signs| Way::new(signs, &config))
+                .collect(),
+            lanes: common.lanes.clone(),
             life: Cell::new(Life::Serving),
             open: Cell::new(0),
             emptied: Notify::new(),
             config,
         }
-    }
-
-    /// Where requests go now: whoever was told of a change finds every thread knowing it.
-    pub(crate) fn upstream(&self) -> Rc<Upstream> {
-        let mut backend = self.backend.borrow_mut();
-        // An error says that the sender is gone: the backend then stays what it last was.
-        if backend.has_changed().unwrap_or(false) {
-            self.follow(&backend.borrow_and_update());
-        }
-        Rc::clone(&self.upstream.borrow())
-    }
-
-    fn follow(&self, backend: &Backend) {
-        let upstream = Upstream::new(backend, &self.config);
-        if let Upstream::Ready(target) = &upstream {
-            self.pool.keep_only(target.generation);
-        }
-        *self.upstream.borrow_mut() = Rc::new(upstream);
-    }
-
-    /// What a request to this generation of the backend is answered, if it is known to be gone.
-    pub(crate) fn lost(&self, generation: u64) -> Option<Fault> {
-        self.lost.borrow().as_ref()?.fault(generation)
     }
 
     /// Until when connections that are idle may still bring a request, once the
@@ -189,9 +164,14 @@ pub(crate) async fn run(common: Common, source: Source) -> usize {
     let shard = Rc::new(Shard::new(&common));
     let mut background = JoinSet::new();
     background.spawn_local(keep_time(Rc::clone(&shard)));
-    background.spawn_local(follow_backend(Rc::clone(&shard), common.backend));
     background.spawn_local(follow_life(Rc::clone(&shard), common.life.clone()));
-    background.spawn_local(follow_losses(Rc::clone(&shard), common.lost));
+    for (number, signs) in common.backends.into_iter().enumerate() {
+        background.spawn_local(follow_backend(Rc::clone(&shard), number, signs.backend));
+        background.spawn_local(follow_losses(Rc::clone(&shard), number, signs.lost));
+        if common.lanes.is_some() && source.is_first() {
+            background.spawn_local(lanes::health::watch(Rc::clone(&shard), number));
+        }
+    }
     let accepting = source.accept(Rc::clone(&shard), common.life.clone());
     let finished = async {
         accepting.await;
@@ -211,22 +191,29 @@ pub(crate) async fn run(common: Common, source: Source) -> usize {
 
 async fn keep_time(shard: Rc<Shard>) {
     let clock = shard.clock.clone();
-    clock.run(|now| shard.pool.sweep(now)).await;
+    let sweep = |now| {
+        let pools = shard.ways.iter().map(|way| way.pool.sweep(now));
+        pools.fold(false, |any, left| any | left)
+    };
+    clock.run(sweep).await;
 }
 
 /// Lets go of connections to a backend that is gone, whether or not a request comes.
-async fn follow_backend(shard: Rc<Shard>, mut backend: watch::Receiver<Backend>) {
-    while backend.changed().await.is_ok() {
-        shard.upstream();
+async fn follow_backend(shard: Rc<Shard>, number: usize, mut backend: watch::Receiver<Backend>) {
+    loop {
+        let upstream = shard.ways[number].upstream(&shard.config);
+        if let Some(lanes) = &shard.lanes {
+            lanes.follow(number, &upstream);
+        }
+        if backend.changed().await.is_err() {
+            return;
+        }
     }
 }
 
-async fn follow_losses(shard: Rc<Shard>, mut lost: watch::Receiver<Option<Lost>>) {
+async fn follow_losses(shard: Rc<Shard>, number: usize, mut lost: watch::Receiver<Option<Lost>>) {
     while lost.changed().await.is_ok() {
-        shard
-            .lost
-            .borrow_mut()
-            .clone_from(&lost.borrow_and_update());
+        shard.ways[number].set_lost(lost.borrow_and_update().clone());
         // Those that wait for an answer look when they are polled.
         shard.clock.wake_all();
     }

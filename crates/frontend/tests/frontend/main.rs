@@ -6,6 +6,7 @@
 mod admin;
 mod connections;
 mod drain;
+mod lanes;
 mod limits;
 mod losses;
 mod requests;

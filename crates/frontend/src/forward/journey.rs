@@ -1,0 +1,270 @@
+//! A request's way where there are several backends: to the lane that is chosen for it, and on to
+//! another one if that lane refuses it or is lost with it.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use omni_jev_lanes::{Ask, Outcome, Reason, Refusal, Tried, scan};
+
+use super::upstream::{Target, Upstream};
+use super::{loss, outgoing, send, settle};
+use crate::access::Record;
+use crate::connection::Link;
+use crate::fault::Fault;
+use crate::lanes::trace::Line;
+use crate::lanes::{self, Lanes, Seat, timing};
+use crate::shard::Shard;
+
+/// What came of a request at one lane.
+type Answer = Result<Response<Bytes>, Fault>;
+
+/// Where a request is sent, and its place there if it is a decision.
+struct Chosen {
+    lane: usize,
+    reason: Reason,
+    seat: Option<Seat>,
+}
+
+/// How an answer counts for its lane, and whether another lane may be asked instead.
+struct Verdict {
+    outcome: Outcome,
+    again: bool,
+}
+
+/// Answers a request by one of the lanes. Nothing of it is changed but the header that names a lane.
+///
+/// # Errors
+///
+/// Why no lane answered.
+pub(super) async fn travel(
+    shard: &Rc<Shard>,
+    lanes: &Arc<Lanes>,
+    link: &Link,
+    mut parts: Parts,
+    body: Bytes,
+    record: &mut Record,
+) -> Answer {
+    let requested = lanes.requested(&mut parts.headers)?;
+    let is_decision = parts.method == Method::POST && is_decision(parts.uri.path());
+    let received = Instant::now();
+    let ask = is_decision.then(|| scan(&body)).flatten().map(|scan| Ask {
+        requested,
+        ..Ask::of(&scan)
+    });
+    let mut entry =
+        is_decision.then(|| Line::new(lanes, record.id(), link.begun.get(), ask.as_ref()));
+    let deadline = received + shard.config.backend_timeout;
+    let mut tried = Tried::default();
+    let mut last: Option<(usize, Answer)> = None;
+    let answer = loop {
+        follow(shard, lanes);
+        let asked = Instant::now();
+        let chosen = match choose(lanes, ask.as_ref(), requested, tried, asked, entry.as_mut()) {
+            Ok(chosen) => chosen,
+            Err(refusal) => break given_up(shard, link, refusal, last).await,
+        };
+        record.routed(lanes.header(chosen.lane), chosen.reason.name());
+        let routed = Instant::now();
+        let (lane, upstream) = (chosen.lane, shard.ways[chosen.lane].upstream(&shard.config));
+        let Upstream::Ready(target) = &*upstream else {
+            // It went away between the look and the choice, which sees it next time.
+            tried.lost(lane);
+            continue;
+        };
+        record.dispatched(routed);
+        link.alarm.set(deadline);
+        let sent = attempt(
+            shard,
+            link,
+            lane,
+            target,
+            parts.clone(),
+            body.clone(),
+            is_decision,
+        );
+        let mut answer = Box::pin(sent).await;
+        let returned = Instant::now();
+        record.returned(returned);
+        let verdict = verdict(&answer);
+        if let Some(entry) = &mut entry {
+            entry.at_lane(
+                routed,
+                returned,
+                answer
+                    .as_ref()
+                    .ok()
+                    .and_then(|it| timing::read(it.headers())),
+            );
+        }
+        if let Some(seat) = chosen.seat {
+            seat.leave(verdict.outcome);
+        }
+        if !verdict.again || !is_decision {
+            if let Ok(response) = &mut answer {
+                let waited = routed.saturating_duration_since(received);
+                let there = returned.saturating_duration_since(routed);
+                timing::add(response.headers_mut(), waited, there);
+            }
+            break explained(shard, link, lane, answer).await;
+        }
+        match verdict.outcome {
+            Outcome::Refused => tried.refused(lane),
+            _ => tried.lost(lane),
+        }
+        if let Some(entry) = &mut entry {
+            entry.moved_on(lane);
+        }
+        tracing::debug!(lane = lanes.name(lane), outcome = ?verdict.outcome, "the request goes on to another lane");
+        last = Some((lane, answer));
+    };
+    if let Some(entry) = &mut entry {
+        let fault_status = |fault: &Fault| fault.status();
+        entry.answered(answer.as_ref().map_or_else(fault_status, Response::status));
+    }
+    answer
+}
+
+/// The paths that ask for decisions.
+fn is_decision(path: &str) -> bool {
+    matches!(path, "/v1/systemone" | "/v1/systemone/batch")
+}
+
+/// Whoever was told of a change finds the choice knowing it.
+fn follow(shard: &Shard, lanes: &Lanes) {
+    for (lane, way) in shard.ways.iter().enumerate() {
+        if way.has_news() {
+            lanes.follow(lane, &way.upstream(&shard.config));
+        }
+    }
+}
+
+fn choose(
+    lanes: &Lanes,
+    ask: Option<&Ask>,
+    requested: Option<usize>,
+    tried: Tried,
+    now: Instant,
+    entry: Option<&mut Line>,
+) -> Result<Chosen, Refusal> {
+    let Some(ask) = ask else {
+        let (lane, reason) = lanes.choose_default(requested, tried)?;
+        if let Some(entry) = entry {
+            entry.routed(lane, reason, None, &[]);
+        }
+        return Ok(Chosen {
+            lane,
+            reason,
+            seat: None,
+        });
+    };
+    let (choice, seat) = lanes.choose(ask, tried, now)?;
+    if let Some(entry) = entry {
+        entry.routed(
+            choice.lane,
+            choice.reason,
+            Some(choice.estimate),
+            &choice.backlogs,
+        );
+    }
+    Ok(Chosen {
+        lane: choice.lane,
+        reason: choice.reason,
+        seat: Some(seat),
+    })
+}
+
+/// One request at one lane.
+async fn attempt(
+    shard: &Shard,
+    link: &Link,
+    lane: usize,
+    target: &Target,
+    parts: Parts,
+    body: Bytes,
+    decision: bool,
+) -> Answer {
+    let way = &shard.ways[lane];
+    let now = Instant::now();
+    let request = outgoing::request(parts, body, target, shard, link.peer)?;
+    let mut ledger = shard.gate.ledger();
+    let waiting = way.waiting.enter(target.generation, now, decision);
+    let outcome = {
+        let sent = pin!(send(
+            shard,
+            &link.alarm,
+            way,
+            target,
+            request,
+            now,
+            &mut ledger
+        ));
+        loss::unless_lost(way, target.generation, sent).await
+    };
+    settle(waiting, &outcome, Instant::now());
+    if outcome.is_ok() && ledger.holds_any() {
+        *link.answer_ledger.borrow_mut() = Some(ledger);
+    }
+    outcome
+}
+
+/// A decision changes nothing, so that one that was lost may be asked for again, elsewhere.
+fn verdict(answer: &Answer) -> Verdict {
+    let (outcome, again) = match answer {
+        Ok(response) => match response.status() {
+            status if status.is_success() => (Outcome::Served, false),
+            StatusCode::MISDIRECTED_REQUEST => (Outcome::Refused, true),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                (Outcome::Busy, true)
+            }
+            StatusCode::INTERNAL_SERVER_ERROR | StatusCode::BAD_GATEWAY => (Outcome::Failed, true),
+            StatusCode::GATEWAY_TIMEOUT => (Outcome::Failed, false),
+            _ => (Outcome::Answered, false),
+        },
+        Err(fault) if loss::is_a_loss(fault) => (Outcome::Failed, true),
+        Err(Fault::Lost { .. }) => (Outcome::Failed, true),
+        Err(Fault::TimedOut { .. }) => (Outcome::Failed, false),
+        // No fault of the lane's: what came is too much for this process.
+        Err(_) => (Outcome::Abandoned, false),
+    };
+    Verdict { outcome, again }
+}
+
+/// No further lane takes the request: the last one's answer, or why there is none.
+async fn given_up(
+    shard: &Shard,
+    link: &Link,
+    refusal: Refusal,
+    last: Option<(usize, Answer)>,
+) -> Answer {
+    match last {
+        Some((_, Ok(response))) if response.status() != StatusCode::MISDIRECTED_REQUEST => {
+            Ok(response)
+        }
+        Some((lane, Err(fault))) => explained(shard, link, lane, Err(fault)).await,
+        _ => Err(lanes::fault(refusal, |lane| wait(shard, lane))),
+    }
+}
+
+/// When a lane that is not ready may be.
+fn wait(shard: &Shard, lane: usize) -> Option<Duration> {
+    match &*shard.ways.get(lane)?.upstream(&shard.config) {
+        Upstream::Unavailable { retry_after, .. } => Some(*retry_after),
+        Upstream::Ready(_) => None,
+    }
+}
+
+/// A loss with its reason, if that is told soon.
+async fn explained(shard: &Shard, link: &Link, lane: usize, answer: Answer) -> Answer {
+    let way = &shard.ways[lane];
+    match (answer, &*way.upstream(&shard.config)) {
+        (Err(fault), Upstream::Ready(target)) => {
+            Err(loss::explain(shard, link, way, target.generation, fault).await)
+        }
+        (answer, _) => answer,
+    }
+}

@@ -1,0 +1,99 @@
+//! A look at each lane's own health now and then: whether its answers still agree with the reference.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Request, Uri};
+use http_body_util::Full;
+use serde::Deserialize;
+
+use crate::forward;
+use crate::forward::upstream::{Target, Upstream};
+use crate::shard::Shard;
+
+/// Between two looks. A lane that loses parity answers wrongly for no longer than that.
+const EVERY: Duration = Duration::from_secs(1);
+/// What a look may take.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The part of a worker's health that matters here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Health {
+    engine: Option<Engine>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Engine {
+    parity: Option<Parity>,
+}
+
+/// What the last comparison of the engine's answers with the reference's gave.
+#[derive(Debug, Deserialize)]
+struct Parity {
+    passed: bool,
+}
+
+/// Looks for ever. Whoever has no health or no engine of this kind is taken at its answers.
+pub(crate) async fn watch(shard: Rc<Shard>, lane: usize) {
+    let mut known = true;
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let upstream = shard.ways[lane].upstream(&shard.config);
+        let (Upstream::Ready(target), Some(lanes)) = (&*upstream, &shard.lanes) else {
+            known = true;
+            continue;
+        };
+        let Some(good) = Box::pin(ask(&shard, lane, target)).await else {
+            continue;
+        };
+        if good != known {
+            let lane = lanes.name(lane);
+            if good {
+                tracing::info!(lane, "the lane's answers agree with the reference again");
+            } else {
+                tracing::error!(
+                    lane,
+                    "the lane's answers no longer agree with the reference: it loses its traffic"
+                );
+            }
+        }
+        known = good;
+        lanes.set_parity(lane, good);
+    }
+}
+
+/// Whether the lane passes its own parity check; `None` if it does not answer.
+async fn ask(shard: &Shard, lane: usize, target: &Target) -> Option<bool> {
+    let mut request = Request::new(Full::new(Bytes::new()));
+    *request.uri_mut() = Uri::try_from(format!("{}/health", target.prefix)).ok()?;
+    let headers = request.headers_mut();
+    headers.insert(header::HOST, target.host.clone());
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let (alarm, now) = (shard.clock.alarm(), Instant::now());
+    alarm.set(now + LIMIT);
+    let mut ledger = shard.gate.ledger();
+    let way = &shard.ways[lane];
+    let mut sent = pin!(forward::send(
+        shard,
+        &alarm,
+        way,
+        target,
+        request,
+        now,
+        &mut ledger
+    ));
+    let answer = poll_fn(|cx| {
+        alarm.watch(cx);
+        sent.as_mut().poll(cx)
+    });
+    let answer = answer.await.ok()?;
+    let health: Health = serde_json::from_slice(answer.body()).ok()?;
+    let parity = health.engine.unwrap_or_default().parity;
+    Some(parity.is_none_or(|parity| parity.passed))
+}
