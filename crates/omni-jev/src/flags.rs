@@ -81,6 +81,11 @@ pub(crate) struct SettingFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     drain_timeout: Option<String>,
 
+    /// Write a line of JSON there for each decision: where it went, why, and when what happened to it
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
+
     /// What is logged: error, warn, info, debug, trace, or directives by target [default: info]
     #[arg(long, value_name = "FILTER")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,6 +2,7 @@
 
 mod allocator;
 mod announce;
+mod backends;
 mod control;
 mod exit;
 mod flags;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use omni_jev_frontend::{Backend, Config, Frontend, Registry, StartError};
-use omni_jev_supervisor::{Failure, FailureKind, Outcome, WorkerSpec};
+use omni_jev_supervisor::{Failure, FailureKind, WorkerSpec};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
+use crate::backends::Backends;
 use crate::control::server::Server;
 use crate::notify::Notifier;
 use crate::python::PythonError;
@@ -33,35 +34,33 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
         return exit::unavailable(&format!("cannot start a thread: {error}"));
     }
     let notifier = Notifier::from_environment();
-    let specs = match &settings.backend_url {
-        Some(_) => None,
-        None => match specs(&settings) {
-            Ok(specs) => Some(specs),
+    let specs = if settings.supervises() {
+        match specs(&settings) {
+            Ok(specs) => specs,
             Err(error) => return exit::configuration(&error.to_string()),
-        },
+        }
+    } else {
+        Vec::new()
     };
-    let first = match &settings.backend_url {
-        Some(endpoint) => Backend::ready(endpoint.clone(), 1),
-        None => worker::not_started(),
-    };
-    let (backend, seen) = watch::channel(first);
     let mut registry = Registry::default();
     logging::register(&mut registry);
     allocator::register(&mut registry);
-    let frontend = match Frontend::start(config(&settings), seen.clone(), registry) {
+    let backends = Backends::of(&settings);
+    let frontend = match backends.frontend(config(&settings), registry) {
         Ok(frontend) => frontend,
         Err(error) => return exit::unavailable(&start_failure(&error)),
     };
     log_listeners(&frontend);
+    backends.log();
+    let seen = backends.any();
 
-    let Some(specs) = specs else {
-        announce_backend(&settings);
+    if !settings.supervises() {
         notifier.ready();
         let signal = signals.next().await;
         info!(signal, "stopping; another signal ends it at once");
         return end(frontend, None, &mut signals, &notifier, None).await;
-    };
-    let team = match Team::start(specs) {
+    }
+    let team = match Team::start(specs, &backends.workers()) {
         Ok(team) => Arc::new(team),
         Err(error) => return exit::unavailable(&error.to_string()),
     };
@@ -69,14 +68,11 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
         Ok(control) => control,
         Err(error) => return exit::unavailable(&error.to_string()),
     };
-    let (first, requests) = (team.first(), frontend.requests());
-    tokio::spawn(worker::forward_status(
-        first.status(),
-        backend,
-        requests.clone(),
-    ));
-    tokio::spawn(worker::report_load(first.clone(), requests));
-    tokio::spawn(notifier.clone().follow(first.status(), seen.clone()));
+    backends.wire(&team, &frontend);
+    if let Some(first) = team.supervision(0) {
+        let status = first.borrow().status();
+        tokio::spawn(notifier.clone().follow(status, seen.clone()));
+    }
     let failure = until_an_end(&settings, &frontend, seen, &team, &mut signals).await;
     let code = end(frontend, Some(&team), &mut signals, &notifier, failure).await;
     // Asked to the end: a stop that takes long is one to look into.
@@ -106,9 +102,10 @@ fn config(settings: &Settings) -> Config {
         max_in_flight: settings.max_in_flight,
         max_connections: settings.max_connections,
         drain_timeout: settings.drain_timeout.0,
+        trace: settings.trace.clone(),
         ..Config::default()
     };
-    if settings.backend_url.is_none() {
+    if settings.supervises() {
         config.pool_idle = WORKER_POOL_IDLE;
         config.loss_grace = LOSS_GRACE;
     }
@@ -122,6 +119,7 @@ fn start_failure(error: &StartError) -> String {
         StartError::AdminBind { .. } => {
             format!("{error}; OMNI_JEV_ADMIN_BIND names another address, or is `off`")
         }
+        StartError::Trace { .. } => format!("{error}; OMNI_JEV_TRACE names another file"),
         _ => error.to_string(),
     }
 }
@@ -133,12 +131,6 @@ fn log_listeners(frontend: &Frontend) {
     }
 }
 
-fn announce_backend(settings: &Settings) {
-    if let Some(endpoint) = &settings.backend_url {
-        info!(backend = %endpoint, "forwarding to a backend that is not supervised");
-    }
-}
-
 /// Waits for a signal (nothing is returned) or for the worker's failure, and announces readiness meanwhile.
 async fn until_an_end(
     settings: &Settings,
@@ -147,7 +139,6 @@ async fn until_an_end(
     team: &Team,
     signals: &mut StopSignals,
 ) -> Option<Failure> {
-    let worker = team.first();
     let announced = async {
         // As the frontend knows it: the next request is forwarded.
         if backend.wait_for(Backend::is_ready).await.is_ok() {
@@ -163,10 +154,7 @@ async fn until_an_end(
             info!(signal, "stopping; another signal ends it at once");
             None
         }
-        outcome = worker.outcome() => match outcome {
-            Outcome::Failed(failure) => Some(failure),
-            Outcome::Stopped { .. } => None,
-        },
+        failure = team.failed() => failure,
         () = announced => None,
     }
 }

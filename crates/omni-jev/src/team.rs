@@ -1,16 +1,14 @@
-//! The workers by name. The first one answers the requests; the others live beside it.
-
-use std::sync::{Mutex, PoisonError};
+//! The workers by name. Those that serve answer the requests, the first one if none else; the others live beside them.
 
 use omni_jev_supervisor::{
-    Handle, LogEntry, Outcome, StartError, WorkerSpec, WorkerState, WorkerStatus,
+    Failure, Handle, LogEntry, Outcome, StartError, WorkerSpec, WorkerState, WorkerStatus,
 };
+use tokio::sync::watch;
 use tracing::error;
 
 /// All workers of this process, in the order of the settings.
 #[derive(Debug)]
 pub(crate) struct Team {
-    first: Handle,
     members: Vec<Member>,
 }
 
@@ -18,8 +16,10 @@ pub(crate) struct Team {
 struct Member {
     spec: WorkerSpec,
     /// Replaced when a worker that had failed for good is started again.
-    handle: Mutex<Handle>,
-    is_first: bool,
+    handle: watch::Sender<Handle>,
+    serves: bool,
+    /// Whether its failure ends the process: it is the only one that serves.
+    is_vital: bool,
 }
 
 /// There is no worker of this name.
@@ -28,32 +28,50 @@ struct Member {
 pub(crate) struct NoSuchWorker(String);
 
 impl Team {
-    /// Starts every worker; nothing is left of those before one that cannot be supervised.
-    pub(crate) fn start(specs: Vec<WorkerSpec>) -> Result<Self, StartError> {
+    /// Starts every worker, of which those at `serving` answer requests; nothing is left of those before one that cannot
+    /// be supervised.
+    pub(crate) fn start(specs: Vec<WorkerSpec>, serving: &[usize]) -> Result<Self, StartError> {
         let mut members = Vec::new();
-        for spec in specs {
-            let handle = Mutex::new(omni_jev_supervisor::start(spec.clone())?);
-            let is_first = members.is_empty();
+        for (place, spec) in specs.into_iter().enumerate() {
+            let (handle, _) = watch::channel(omni_jev_supervisor::start(spec.clone())?);
+            let serves = serving.contains(&place);
             members.push(Member {
                 spec,
                 handle,
-                is_first,
+                serves,
+                is_vital: serves && serving.len() == 1,
             });
         }
-        for member in members.iter().skip(1) {
+        for member in members.iter().filter(|member| !member.is_vital) {
             member.log_failure();
         }
-        let first = members.first().map(Member::handle);
-        Ok(Self {
-            // There is no team without a worker: the settings always have one.
-            first: first.ok_or(StartError::Thread(std::io::ErrorKind::InvalidInput.into()))?,
-            members,
-        })
+        Ok(Self { members })
     }
 
-    /// The worker that answers the requests.
-    pub(crate) fn first(&self) -> &Handle {
-        &self.first
+    /// The supervision of a worker, now and as it is begun anew.
+    pub(crate) fn supervision(&self, place: usize) -> Option<watch::Receiver<Handle>> {
+        self.members
+            .get(place)
+            .map(|member| member.handle.subscribe())
+    }
+
+    /// Waits until no worker is left that could serve: until the only one, or all of them, have failed for good. `None`
+    /// if they were stopped instead.
+    pub(crate) async fn failed(&self) -> Option<Failure> {
+        let serving = || self.members.iter().filter(|member| member.serves);
+        loop {
+            let mut last = None;
+            for member in serving() {
+                last = Some(member.handle().outcome().await);
+            }
+            let has_ended =
+                |member: &Member| member.status().state == WorkerState::Failed || member.is_vital;
+            match last {
+                Some(Outcome::Failed(failure)) if serving().all(has_ended) => return Some(failure),
+                Some(Outcome::Failed(_)) => {}
+                Some(Outcome::Stopped { .. }) | None => return None,
+            }
+        }
     }
 
     pub(crate) fn statuses(&self) -> Vec<WorkerStatus> {
@@ -117,10 +135,7 @@ impl Team {
 
 impl Member {
     fn handle(&self) -> Handle {
-        self.handle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.handle.borrow().clone()
     }
 
     fn status(&self) -> WorkerStatus {
@@ -128,13 +143,13 @@ impl Member {
     }
 
     fn restart(&self) -> Result<(), StartError> {
-        // The first one's failure ends the process, so it is never started a second time here.
-        if self.is_first || self.status().state != WorkerState::Failed {
+        // The failure of the only one that serves ends the process, so it is never started a second time here.
+        if self.is_vital || self.status().state != WorkerState::Failed {
             self.handle().restart();
             return Ok(());
         }
         let again = omni_jev_supervisor::start(self.spec.clone())?;
-        *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = again;
+        self.handle.send_replace(again);
         self.log_failure();
         Ok(())
     }

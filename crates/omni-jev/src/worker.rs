@@ -71,67 +71,109 @@ pub(crate) fn not_started() -> Backend {
     Backend::unavailable("the worker is starting", UNKNOWN_WAIT)
 }
 
-/// Tells the supervisor of the requests at its worker, as long as there is a frontend.
-pub(crate) async fn report_load(worker: Handle, requests: Requests) {
-    let mut status = worker.status();
-    let mut last = None;
-    loop {
-        let generation = status.borrow_and_update().generation;
-        let load = requests.load(generation);
-        // Nothing new is worth telling only while something waits: its age grows.
-        if last != Some((generation, load)) {
-            last = Some((generation, load));
-            let load = omni_jev_supervisor::Load {
-                in_flight: load.in_flight,
-                unanswered_for: load.unanswered_for,
-            };
-            worker.report_load(generation, load);
-        }
-        // At once for a new process: one that nobody seems to count for is not waited for when it is replaced.
-        tokio::select! {
-            Ok(()) = status.changed() => {}
-            () = tokio::time::sleep(COUNT_EVERY) => {}
-        }
-    }
-}
-
-/// Tells the frontend of every change of the worker's status, until the supervisor is gone.
-pub(crate) async fn forward_status(
-    mut status: watch::Receiver<WorkerStatus>,
+/// Keeps the frontend and the supervisor told of each other, whichever supervision the worker is under: it is another
+/// one after a worker that had failed for good was started again.
+pub(crate) async fn wire(
+    mut handles: watch::Receiver<Handle>,
     backend: watch::Sender<Backend>,
     requests: Requests,
 ) {
+    // The processes of earlier supervisions: the frontend counts on.
+    let mut before = 0;
     loop {
-        let (now, last_exit) = {
-            let status = status.borrow_and_update();
-            (seen_by_frontend(&status), status.last_exit.clone())
+        let handle = handles.borrow_and_update().clone();
+        let link = Link {
+            requests: requests.clone(),
+            before,
         };
-        let ready = now.is_ready();
-        backend.send_if_modified(|last| {
-            let changed = *last != now;
-            *last = now;
-            changed
-        });
-        // After that: whoever is told so and asks again finds that there is no worker now.
-        if let Some(last) = last_exit {
-            requests.lost(last.generation, last.summary.as_str());
-        }
-        let refresh = async {
-            if ready {
-                std::future::pending::<()>().await;
-            } else {
-                tokio::time::sleep(REFRESH).await;
-            }
+        let told = async {
+            tokio::join!(
+                link.forward_status(handle.status(), &backend),
+                link.report_load(&handle)
+            );
         };
         tokio::select! {
-            changed = status.changed() => if changed.is_err() { return },
-            () = refresh => {}
+            () = told => {}
+            changed = handles.changed() => if changed.is_err() { return },
+        }
+        before += handle.status().borrow().generation;
+    }
+}
+
+/// Between one supervision and the frontend.
+struct Link {
+    requests: Requests,
+    /// What the frontend counts a process as, beyond its number here.
+    before: u64,
+}
+
+impl Link {
+    /// Tells the supervisor of the requests at its worker, as long as there is a frontend.
+    async fn report_load(&self, worker: &Handle) {
+        let mut status = worker.status();
+        let mut last = None;
+        loop {
+            let generation = status.borrow_and_update().generation;
+            let load = self.requests.load(self.before + generation);
+            // Nothing new is worth telling only while something waits: its age grows.
+            if last != Some((generation, load)) {
+                last = Some((generation, load));
+                let load = omni_jev_supervisor::Load {
+                    in_flight: load.in_flight,
+                    unanswered_for: load.unanswered_for,
+                };
+                worker.report_load(generation, load);
+            }
+            // At once for a new process: one that nobody seems to count for is not waited for when it is replaced.
+            tokio::select! {
+                Ok(()) = status.changed() => {}
+                () = tokio::time::sleep(COUNT_EVERY) => {}
+            }
+        }
+    }
+
+    /// Tells the frontend of every change of the worker's status, until the supervisor is gone.
+    async fn forward_status(
+        &self,
+        mut status: watch::Receiver<WorkerStatus>,
+        backend: &watch::Sender<Backend>,
+    ) {
+        loop {
+            let (now, last_exit) = {
+                let status = status.borrow_and_update();
+                (
+                    seen_by_frontend(&status, self.before),
+                    status.last_exit.clone(),
+                )
+            };
+            let ready = now.is_ready();
+            backend.send_if_modified(|last| {
+                let changed = *last != now;
+                *last = now;
+                changed
+            });
+            // After that: whoever is told so and asks again finds that there is no worker now.
+            if let Some(last) = last_exit {
+                let generation = self.before + last.generation;
+                self.requests.lost(generation, last.summary.as_str());
+            }
+            let refresh = async {
+                if ready {
+                    std::future::pending::<()>().await;
+                } else {
+                    tokio::time::sleep(REFRESH).await;
+                }
+            };
+            tokio::select! {
+                changed = status.changed() => if changed.is_err() { return },
+                () = refresh => {}
+            }
         }
     }
 }
 
 /// The part of the worker's status that matters to requests.
-fn seen_by_frontend(status: &WorkerStatus) -> Backend {
+fn seen_by_frontend(status: &WorkerStatus, before: u64) -> Backend {
     let detail = json!({
         "worker": status.name,
         "state": status.state.name(),
@@ -146,7 +188,7 @@ fn seen_by_frontend(status: &WorkerStatus) -> Backend {
     match socket {
         Some(endpoint) => Backend::Ready {
             endpoint,
-            generation: status.generation,
+            generation: before + status.generation,
             detail,
         },
         None => Backend::Unavailable {

@@ -1,7 +1,10 @@
 //! What the binary can be told, and from where: defaults, `omni-jev.toml`, `OMNI_JEV_*`, flags, in rising order.
 
 mod error;
+#[cfg(test)]
+mod lane_tests;
 mod sources;
+mod takes;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -13,6 +16,7 @@ use omni_jev_frontend::Endpoint;
 use serde::Deserialize;
 
 pub(crate) use self::error::SettingError;
+pub(crate) use self::takes::{Lane, LaneTable};
 pub(crate) use self::values::{Address, AdminBind, LogFilter, LogFormat, Size, Span, WorkerArgs};
 pub(crate) use self::workers::{Worker, WorkerTable};
 
@@ -32,6 +36,8 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "values::at_least_one")]
     pub(crate) max_connections: usize,
     pub(crate) drain_timeout: Span,
+    /// Where a line is written for each decision.
+    pub(crate) trace: Option<PathBuf>,
     pub(crate) log: LogFilter,
     pub(crate) log_format: LogFormat,
     /// Offer a supervised worker without a key to other machines too.
@@ -51,6 +57,8 @@ pub(crate) struct Settings {
     worker_recover_device: Option<bool>,
     /// The tables of the file; [`Settings::workers`] puts them together with the above.
     worker: Vec<WorkerTable>,
+    /// Servers that are not supervised, each of which takes a part of the requests.
+    lane: Vec<LaneTable>,
 }
 
 impl Default for Settings {
@@ -65,6 +73,7 @@ impl Default for Settings {
             max_in_flight: 512,
             max_connections: 4096,
             drain_timeout: Span::seconds(30),
+            trace: None,
             log: LogFilter::default(),
             log_format: LogFormat::Text,
             allow_without_key: false,
@@ -79,6 +88,7 @@ impl Default for Settings {
             worker_max_rss: None,
             worker_recover_device: None,
             worker: Vec::new(),
+            lane: Vec::new(),
         }
     }
 }

@@ -55,9 +55,16 @@ impl Settings {
                 reason: "with a backend of its own no worker is started, so there is none to give the flags after `--` to",
             });
         }
+        if !self.lane.is_empty() && !flags.for_worker.is_empty() {
+            return Err(SettingError::Contradiction {
+                setting: "[[lane]]",
+                reason: "with servers of its own no worker is started, so there is none to give the flags after `--` to",
+            });
+        }
         self.check_workers()?;
+        self.check_lanes()?;
         let has_key = std::env::var_os("LAYA_API_KEY").is_some_and(|key| !key.is_empty());
-        let offered = !self.bind.is_loopback() && self.backend_url.is_none();
+        let offered = !self.bind.is_loopback() && self.supervises();
         if offered && !has_key && !self.allow_without_key {
             return Err(SettingError::Contradiction {
                 setting: "OMNI_JEV_BIND",

@@ -6,14 +6,14 @@ use figment::Jail;
 use super::{AdminBind, Settings};
 use crate::flags::Flags;
 
-fn load(arguments: &[&str]) -> Result<Settings, String> {
+pub(super) fn load(arguments: &[&str]) -> Result<Settings, String> {
     let line = std::iter::once("omni-jev").chain(arguments.iter().copied());
     Settings::load(&Flags::parse_from(line)).map_err(|error| error.to_string())
 }
 
 /// Runs `body` in a folder and an environment of its own (figment's errors are large by design).
 #[allow(clippy::result_large_err)]
-fn alone(body: impl FnOnce(&mut Jail)) {
+pub(super) fn alone(body: impl FnOnce(&mut Jail)) {
     Jail::expect_with(|jail| {
         jail.clear_env();
         body(jail);

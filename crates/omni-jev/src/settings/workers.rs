@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use omni_jev_frontend::Limits;
+
+use super::takes::{Share, Takes};
 use super::{SettingError, Settings, Size, Span, WorkerArgs};
 
 /// The name of the worker where there are no tables.
@@ -29,6 +32,11 @@ pub(crate) struct WorkerTable {
     max_rss: Option<Size>,
     #[serde(deserialize_with = "super::values::maybe_truth")]
     recover_device: Option<bool>,
+    takes: Option<Takes>,
+    #[serde(deserialize_with = "super::values::maybe_at_least_one")]
+    max_tokens: Option<usize>,
+    #[serde(deserialize_with = "super::values::maybe_at_least_one")]
+    max_questions: Option<usize>,
 }
 
 /// One worker, with every setting decided.
@@ -45,17 +53,22 @@ pub(crate) struct Worker {
     pub(crate) hang_timeout: Duration,
     pub(crate) max_rss: Option<u64>,
     pub(crate) recover_device: bool,
+    /// What requests it takes; `None` for none at all.
+    pub(crate) limits: Option<Limits>,
 }
 
 impl Settings {
-    /// The workers in order; the first one answers the requests.
+    /// The workers in order; the first one answers the requests, with others that take a part of them if any do.
     pub(crate) fn workers(&self) -> Vec<Worker> {
         let mut tables = self.worker.clone();
         if tables.is_empty() {
             tables.push(WorkerTable::default());
         }
         tables[0] = self.first_settings().over(&tables[0]);
-        tables.iter().map(Worker::decided).collect()
+        let tables = tables.iter().enumerate();
+        tables
+            .map(|(number, table)| Worker::decided(table, number == 0))
+            .collect()
     }
 
     /// The flags of the worker that answers the requests.
@@ -77,6 +90,7 @@ impl Settings {
             hang_timeout: self.worker_hang_timeout,
             max_rss: self.worker_max_rss,
             recover_device: self.worker_recover_device,
+            ..WorkerTable::default()
         }
     }
 
@@ -88,25 +102,37 @@ impl Settings {
                 reason: "with a backend of its own no worker is started, so there is none for the [[worker]] tables",
             });
         }
-        let mut names: Vec<&str> = Vec::new();
+        let mut names = Names::default();
         for (number, table) in self.worker.iter().enumerate() {
-            let reason = match table.name.as_deref() {
-                None => "each [[worker]] needs a name",
-                Some(name) if !is_name(name) => {
-                    "it must be small letters, digits and hyphens, at most 40 of them"
-                }
-                Some(name) if names.contains(&name) => "two workers have this name",
-                Some(name) => {
-                    names.push(name);
-                    continue;
-                }
-            };
-            return Err(SettingError::Invalid {
-                setting: format!("worker[{number}].name"),
-                reason: reason.to_owned(),
-            });
+            if let Err(reason) = names.take(table.name.as_deref()) {
+                return Err(SettingError::Invalid {
+                    setting: format!("worker[{number}].name"),
+                    reason: reason.to_owned(),
+                });
+            }
         }
         Ok(())
+    }
+}
+
+/// The names that are taken.
+#[derive(Default)]
+pub(super) struct Names<'a>(Vec<&'a str>);
+
+impl<'a> Names<'a> {
+    /// Takes another one, or says why it cannot be.
+    pub(super) fn take(&mut self, name: Option<&'a str>) -> Result<(), &'static str> {
+        match name {
+            None => Err("each of these tables needs a name"),
+            Some(name) if !is_name(name) => {
+                Err("it must be small letters, digits and hyphens, at most 40 of them")
+            }
+            Some(name) if self.0.contains(&name) => Err("two of them have this name"),
+            Some(name) => {
+                self.0.push(name);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -130,12 +156,23 @@ impl WorkerTable {
             hang_timeout: self.hang_timeout.or(below.hang_timeout),
             max_rss: self.max_rss.or(below.max_rss),
             recover_device: self.recover_device.or(below.recover_device),
+            takes: self.takes.or(below.takes),
+            max_tokens: self.max_tokens.or(below.max_tokens),
+            max_questions: self.max_questions.or(below.max_questions),
+        }
+    }
+
+    pub(super) fn share(&self) -> Share {
+        Share {
+            takes: self.takes,
+            max_tokens: self.max_tokens,
+            max_questions: self.max_questions,
         }
     }
 }
 
 impl Worker {
-    fn decided(table: &WorkerTable) -> Self {
+    fn decided(table: &WorkerTable, is_first: bool) -> Self {
         let or = |span: Option<Span>, seconds| span.unwrap_or(Span::seconds(seconds)).0;
         Self {
             name: table
@@ -152,6 +189,7 @@ impl Worker {
             hang_timeout: or(table.hang_timeout, 15),
             max_rss: table.max_rss.map(|size| size.0),
             recover_device: table.recover_device.unwrap_or(true),
+            limits: table.share().limits(is_first),
         }
     }
 }

@@ -1,0 +1,211 @@
+//! What a lane takes: `takes`, `max_tokens` and `max_questions` of a `[[worker]]` or `[[lane]]` table.
+
+use omni_jev_frontend::{Endpoint, Limits};
+use serde::Deserialize;
+
+use super::workers::{Names, WorkerTable};
+use super::{SettingError, Settings};
+
+/// The tokens and questions of what `short-single` takes.
+const SHORT: u32 = 128;
+const SINGLE: u32 = 1;
+/// More lanes than anybody has engines for.
+const MOST_LANES: usize = 16;
+
+/// The kind of request that a lane takes.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Takes {
+    /// Whatever is within its limits, of which there are none unless they are set.
+    Everything,
+    /// One question of 128 tokens at most, unless other limits are set.
+    ShortSingle,
+    /// No requests: it is only kept alive.
+    Nothing,
+}
+
+/// The three settings, as they are in a table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Share {
+    pub(super) takes: Option<Takes>,
+    pub(super) max_tokens: Option<usize>,
+    pub(super) max_questions: Option<usize>,
+}
+
+/// One `[[lane]]` table: a server that is not supervised here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LaneTable {
+    name: Option<String>,
+    #[serde(deserialize_with = "super::values::endpoint")]
+    url: Option<Endpoint>,
+    takes: Option<Takes>,
+    #[serde(deserialize_with = "super::values::maybe_at_least_one")]
+    max_tokens: Option<usize>,
+    #[serde(deserialize_with = "super::values::maybe_at_least_one")]
+    max_questions: Option<usize>,
+}
+
+/// A lane, with every setting decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) name: String,
+    pub(crate) limits: Limits,
+    /// Where it is, if it is not a worker of this process.
+    pub(crate) url: Option<Endpoint>,
+}
+
+impl Share {
+    /// The limits, or `None` if it takes nothing. The first of several takes everything if nothing else is set, and
+    /// the others nothing.
+    pub(super) fn limits(self, is_first: bool) -> Option<Limits> {
+        let number = |given: Option<usize>| given.and_then(|number| u32::try_from(number).ok());
+        let (tokens, questions) = (number(self.max_tokens), number(self.max_questions));
+        let is_set = tokens.is_some() || questions.is_some();
+        match self.takes {
+            Some(Takes::Nothing) => None,
+            None if !is_first && !is_set => None,
+            None | Some(Takes::Everything) => Some(Limits {
+                max_tokens: tokens,
+                max_questions: questions,
+            }),
+            Some(Takes::ShortSingle) => Some(Limits {
+                max_tokens: tokens.or(Some(SHORT)),
+                max_questions: questions.or(Some(SINGLE)),
+            }),
+        }
+    }
+
+    /// What is wrong with it, if anything.
+    fn fault(self, is_first: bool) -> Option<&'static str> {
+        if self.takes != Some(Takes::Nothing) {
+            return None;
+        }
+        if is_first {
+            Some("the first one answers requests: put it after one that does")
+        } else if self.max_tokens.is_some() || self.max_questions.is_some() {
+            Some("what takes nothing has no use for max_tokens or max_questions")
+        } else {
+            None
+        }
+    }
+}
+
+impl Settings {
+    /// The lanes in their order: the workers that take something, or the servers of the `[[lane]]` tables. Those of
+    /// workers are in the order of the [workers](Settings::workers) with their places there.
+    pub(crate) fn lanes(&self) -> Vec<(usize, Lane)> {
+        let of_servers = self.lane.iter().enumerate().filter_map(|(place, table)| {
+            // A server is named to be asked: unlike a worker it takes everything where nothing else is set.
+            let limits = table.share().limits(true)?;
+            let lane = Lane {
+                name: table.name.clone()?,
+                limits,
+                url: table.url.clone(),
+            };
+            Some((place, lane))
+        });
+        if !self.lane.is_empty() {
+            return of_servers.collect();
+        }
+        let workers = self.workers().into_iter().enumerate();
+        workers
+            .filter_map(|(place, worker)| {
+                let lane = Lane {
+                    limits: worker.limits?,
+                    name: worker.name,
+                    url: None,
+                };
+                Some((place, lane))
+            })
+            .collect()
+    }
+
+    /// Whether this process starts the workers that answer.
+    pub(crate) fn supervises(&self) -> bool {
+        self.backend_url.is_none() && self.lane.is_empty()
+    }
+
+    /// Whether requests are looked at, to choose between lanes or to be traced; else they are only passed on.
+    pub(crate) fn has_lanes(&self) -> bool {
+        self.backend_url.is_none()
+            && (self.trace.is_some() || !self.lane.is_empty() || self.lanes().len() > 1)
+    }
+
+    /// Checks what a table alone cannot know.
+    pub(super) fn check_lanes(&self) -> Result<(), SettingError> {
+        self.check_contradictions()?;
+        let shares = self.worker.iter().map(WorkerTable::share);
+        let kind = if self.lane.is_empty() {
+            "worker"
+        } else {
+            "lane"
+        };
+        let shares: Vec<Share> = shares
+            .chain(self.lane.iter().map(LaneTable::share))
+            .collect();
+        for (number, share) in shares.into_iter().enumerate() {
+            if let Some(reason) = share.fault(number == 0) {
+                return Err(invalid(kind, number, "takes", reason));
+            }
+        }
+        let mut names = Names::default();
+        for (number, table) in self.lane.iter().enumerate() {
+            if let Err(reason) = names.take(table.name.as_deref()) {
+                return Err(invalid("lane", number, "name", reason));
+            }
+            if table.url.is_none() {
+                return Err(invalid("lane", number, "url", "each [[lane]] needs a url"));
+            }
+        }
+        if self.lanes().len() > MOST_LANES {
+            return Err(invalid(
+                kind,
+                MOST_LANES,
+                "takes",
+                "16 lanes are the most there may be",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_contradictions(&self) -> Result<(), SettingError> {
+        let contradiction = |setting, reason| Err(SettingError::Contradiction { setting, reason });
+        if !self.lane.is_empty() && self.backend_url.is_some() {
+            return contradiction(
+                "OMNI_JEV_BACKEND_URL",
+                "the [[lane]] tables name backends already: give this one a table too, or none",
+            );
+        }
+        if !self.lane.is_empty() && !self.worker.is_empty() {
+            return contradiction(
+                "[[lane]]",
+                "with servers of its own no worker is started, so there is none for the [[worker]] tables",
+            );
+        }
+        if self.backend_url.is_some() && self.trace.is_some() {
+            return contradiction(
+                "OMNI_JEV_TRACE",
+                "with OMNI_JEV_BACKEND_URL requests are not looked at: name the backend in a [[lane]] table",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn invalid(table: &str, number: usize, key: &str, reason: &str) -> SettingError {
+    SettingError::Invalid {
+        setting: format!("{table}[{number}].{key}"),
+        reason: reason.to_owned(),
+    }
+}
+
+impl LaneTable {
+    fn share(&self) -> Share {
+        Share {
+            takes: self.takes,
+            max_tokens: self.max_tokens,
+            max_questions: self.max_questions,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+"""Two workers as lanes of one frontend: the real binary, the real worker, the demo checkpoint."""
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.harness.client import Answer, assert_own_error
+from tests.harness.clients import Clients, assert_soon
+from tests.harness.decisions import MOOD, REFUND, TEAM, decision
+from tests.harness.logged_process import kill
+from tests.harness.omni_jev import START_SECONDS, OmniJev, binary, clean_environment
+
+LANES = f"""
+trace = "trace.jsonl"
+
+[[worker]]
+name = "main"
+
+[[worker]]
+name = "quick"
+python = "{sys.executable}"
+args = "--model demo"
+takes = "short-single"
+"""
+
+LONG = "The parcel came late and the box was open. " * 30
+KINDS: dict[str, dict[str, Any]] = {
+    "short": decision(),
+    "long": decision(LONG),
+    "several": decision(refund=REFUND, team=TEAM, mood=MOOD, again=REFUND),
+}
+
+
+@pytest.fixture(scope="module")
+def lanes() -> Iterator[OmniJev]:
+    """Start a lane for everything and one for short requests of one question; both are ready."""
+    with OmniJev(toml=LANES) as running:
+        running.wait_until_ready()
+        wait_for_lane(running, "main")
+        wait_for_lane(running, "quick")
+        yield running
+
+
+def ask(
+    running: OmniJev, body: object, lane: str | None = None, request_id: str | None = None
+) -> Answer:
+    headers = {"x-omni-jev-lane": lane, "x-request-id": request_id}
+    given = {name: value for name, value in headers.items() if value is not None}
+    return running.ask("POST", "/v1/systemone", body, headers=given)
+
+
+def wait_for_lane(running: OmniJev, lane: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while (answer := ask(running, KINDS["short"], lane)).status != 200:
+        assert answer.status == 503, answer.body
+        assert time.monotonic() < deadline, running.process.log
+        running.process.wait_for_news(0.2)
+
+
+def route(answer: Answer) -> tuple[str | None, str | None]:
+    assert answer.status == 200, answer.body
+    return answer.header("x-omni-jev-lane"), answer.header("x-omni-jev-routing-reason")
+
+
+def answers(answer: Answer) -> Any:
+    """Give the decisions, without what differs from one answer to the next of the same."""
+    return answer.json()["answers"]
+
+
+def pid_of(running: OmniJev, lane: str) -> int:
+    shown = subprocess.run(
+        [binary(), "worker", "status", lane, "--json"],
+        env=clean_environment(running.scratch) | {"XDG_RUNTIME_DIR": str(running.scratch)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return int(json.loads(shown.stdout)[0]["pid"])
+
+
+def test_each_kind_goes_to_its_lane_and_the_answer_says_why(lanes: OmniJev) -> None:
+    # Both lanes take it, and either may have been the quicker one of late.
+    either = {("quick", "short_and_single"), ("main", "shorter_backlog")}
+    assert route(ask(lanes, KINDS["short"])) in either
+    assert route(ask(lanes, KINDS["several"])) == ("main", "several_questions")
+    assert route(ask(lanes, KINDS["long"])) == ("main", "too_long")
+    assert route(lanes.ask("GET", "/v1/models")) == ("main", "default_lane")
+
+
+def test_a_lane_that_is_asked_for_answers_and_both_answer_the_same(lanes: OmniJev) -> None:
+    for lane in ("main", "quick"):
+        answer = ask(lanes, KINDS["short"], lane)
+        assert route(answer) == (lane, "lane_requested")
+        assert answers(answer) == answers(ask(lanes, KINDS["short"]))
+    refused = ask(lanes, KINDS["several"], "quick")
+    assert_own_error(refused, 400, "invalid_request_error")
+    assert "quick takes 1 questions at most" in refused.json()["detail"]["message"]
+    assert_own_error(ask(lanes, KINDS["short"], "other"), 400, "invalid_request_error")
+
+
+def test_a_body_arrives_as_it_was_sent_and_a_bad_one_is_answered_by_a_lane(lanes: OmniJev) -> None:
+    questions = json.dumps({"refund": REFUND}).encode()
+    state = b'"\\u0050lease refund \xf0\x9f\x98\xa1"'
+    body = b' {"questions" :\t%b,\r\n"model":"demo","state":%b}\n' % (questions, state)
+    assert answers(ask(lanes, body)) == answers(ask(lanes, json.loads(body)))
+    for bad in (b"", b"{", b'{"questions": []}', b'{"questions": {"q": {}}}', b"\xff"):
+        answer = ask(lanes, bad)
+        assert answer.status in {400, 422}, answer.body
+        # The worker's own words: the frontend's name an error_type.
+        assert "error_type" not in answer.body.decode()
+        assert answer.header("x-omni-jev-lane") in {"main", "quick"}
+
+
+@pytest.mark.parametrize("lane", ["quick", "main"])
+def test_a_lane_that_is_killed_costs_no_answer_and_comes_back(lanes: OmniJev, lane: str) -> None:
+    # What only one lane takes has to wait for it, so short ones are asked.
+    expected = answers(ask(lanes, KINDS["short"]))
+
+    def right(_: str, answer: Answer) -> None:
+        assert answers(answer) == expected
+
+    def body(_: str) -> dict[str, Any]:
+        return KINDS["short"]
+
+    with Clients(lanes.address, count=6, pause=0.0, body=body, check=right) as clients:
+        used = {route(one.answer)[0] for one in waited(clients, 60) if one.answer is not None}
+        assert used == {"main", "quick"}, "six clients at once are too many for one lane"
+        clients.wait_until_waiting()
+        killed = time.monotonic()
+        kill(pid_of(lanes, lane))
+        in_flight = clients.in_flight_at(killed)
+        assert {one.status for one in in_flight} == {200}
+        assert_soon(in_flight, killed, 1.0)
+        deadline = time.monotonic() + START_SECONDS
+        while not is_used(clients, lane, killed):
+            assert time.monotonic() < deadline, lanes.process.log
+            time.sleep(0.1)
+    assert set(clients.statuses()) == {200}
+
+
+def waited(clients: Clients, count: int) -> list[Any]:
+    clients.wait_for(200, since=0, count=count, seconds=60)
+    return clients.seen()
+
+
+def is_used(clients: Clients, lane: str, since: float) -> bool:
+    """Whether a process that was started after that answers on this lane."""
+    later = [one.answer for one in clients.seen(since + 1.0) if one.answer is not None]
+    return any(answer.header("x-omni-jev-lane") == lane for answer in later)
+
+
+def test_the_trace_has_each_decision(lanes: OmniJev) -> None:
+    ids = [f"traced-{number}" for number in range(20)]
+    for request_id, kind in zip(ids, itertools.cycle(KINDS)):
+        ask(lanes, KINDS[kind], request_id=request_id)
+    deadline = time.monotonic() + 20
+    while len(lines := traced(lanes, set(ids))) < len(ids):
+        assert time.monotonic() < deadline, lines
+        time.sleep(0.05)
+    assert sorted(lines) == sorted(ids)
+    for line in lines.values():
+        assert line["status"] == 200
+        assert line["submit"] <= line["routed"] <= line["dispatched"] <= line["answered"]
+        assert set(line["backlog_ms"]) == {"main", "quick"}
+        assert line["estimate_ms"] > 0
+
+
+def traced(running: OmniJev, ids: set[str]) -> dict[str, Any]:
+    text = (running.scratch / "trace.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    return {line["id"]: line for line in lines if line.get("id") in ids}
