@@ -24,13 +24,21 @@ const NO_PARITY: &str = "has no traffic until its answers agree with the referen
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
     Takes,
+    /// Beyond its limits, but it helps out.
+    Helps(Beyond),
     Probe,
     Tried,
     NotReady,
-    SeveralQuestions,
-    TooLong,
+    Beyond(Beyond),
     NoArtifact,
     Broken(Trouble),
+}
+
+/// The limit that a request is beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beyond {
+    Questions,
+    Tokens,
 }
 
 impl Chooser {
@@ -191,22 +199,25 @@ impl Chooser {
         }
         self.check_ready(at)?;
         let lane = &self.lanes[at];
-        if let Some(most) = lane.limits.max_questions
-            && ask.questions > most
-        {
+        let (limits, name) = (lane.limits, &lane.name);
+        if lane.helps {
+            return Ok(at);
+        }
+        if let Some(most) = limits.max_questions.filter(|&most| ask.questions > most) {
             return Err(Refusal::NotObeyed(format!(
-                "The lane {} takes {most} questions at most, and this request has {}.",
-                lane.name, ask.questions
+                "The lane {name} takes {most} questions at most, and this request has {}.",
+                ask.questions
             )));
         }
         // Tokens that are only judged refuse nothing that was asked for by name: the lane counts them.
-        if let Some(most) = lane.limits.max_tokens
-            && ask.tokens.exact
-            && ask.tokens.count > most
+        let tokens = ask.tokens;
+        if let Some(most) = limits
+            .max_tokens
+            .filter(|&most| tokens.exact && tokens.count > most)
         {
             return Err(Refusal::NotObeyed(format!(
-                "The lane {} takes {most} tokens at most, and this request has {}.",
-                lane.name, ask.tokens.count
+                "The lane {name} takes {most} tokens at most, and this request has {}.",
+                tokens.count
             )));
         }
         Ok(at)
@@ -242,14 +253,15 @@ impl Chooser {
             return Ok((at, Reason::BreakerProbe));
         }
         let candidates: Vec<usize> = which(Fit::Takes).collect();
+        let helpers: Vec<usize> = (0..fits.len())
+            .filter(|&at| matches!(fits[at], Fit::Helps(_)))
+            .collect();
         let Some((preferred, best)) = self.best(&candidates, ask, now) else {
-            // A lane that is slow or fails now and then is better than no answer.
-            let troubled: Vec<usize> = which(Fit::Broken(Trouble::Slow))
-                .chain(which(Fit::Broken(Trouble::Failing)))
-                .collect();
-            return match self.best(&troubled, ask, now) {
-                Some((_, best)) => Ok((best, Reason::LastResort)),
-                None => Err(self.none(&fits, ask, tried)),
+            return match self.best(&helpers, ask, now) {
+                Some((_, best)) if tried.lost != 0 => Ok((best, Reason::LaneLost)),
+                Some((_, best)) if tried.refused != 0 => Ok((best, Reason::LaneRefused)),
+                Some((_, best)) => Ok((best, excluded(&fits).unwrap_or(Reason::SpareLane))),
+                None => self.last_resort(&fits, ask, tried, now),
             };
         };
         if tried.lost != 0 {
@@ -257,6 +269,9 @@ impl Chooser {
         }
         if tried.refused != 0 {
             return Ok((best, Reason::LaneRefused));
+        }
+        if let Some(spare) = self.spare(&helpers, best, ask, now) {
+            return Ok((spare, Reason::SpareLane));
         }
         if candidates.len() == 1
             && let Some(reason) = excluded(&fits)
@@ -275,17 +290,60 @@ impl Chooser {
         Ok((best, reason))
     }
 
+    /// A lane with nothing to do that would answer sooner than the best of those made for the request.
+    fn spare(&self, helpers: &[usize], best: usize, ask: &Ask, now: Instant) -> Option<usize> {
+        let idle = helpers
+            .iter()
+            .copied()
+            .filter(|&at| self.lanes[at].in_flight() == 0);
+        let soonest = idle.min_by(|&one, &other| {
+            let alone = |at| self.alone(at, ask);
+            alone(one).total_cmp(&alone(other))
+        })?;
+        let margin = MARGIN * self.alone(best, ask);
+        let sooner = self.alone(soonest, ask) + margin
+            < self.lanes[best].finish_in(self.alone(best, ask), now);
+        let waits = self.lanes[best].in_flight() > 0;
+        (waits && sooner).then_some(soonest)
+    }
+
+    /// A lane that is slow or fails now and then is better than no answer.
+    fn last_resort(
+        &self,
+        fits: &[Fit],
+        ask: &Ask,
+        tried: Tried,
+        now: Instant,
+    ) -> Result<(usize, Reason), Refusal> {
+        let troubled: Vec<usize> = (0..fits.len())
+            .filter(|&at| {
+                let trouble = fits[at];
+                trouble == Fit::Broken(Trouble::Slow) || trouble == Fit::Broken(Trouble::Failing)
+            })
+            .collect();
+        match self.best(&troubled, ask, now) {
+            Some((_, best)) => Ok((best, Reason::LastResort)),
+            None => Err(self.none(fits, ask, tried)),
+        }
+    }
+
     fn fit(&self, at: usize, ask: &Ask, tried: Tried, now: Instant) -> Fit {
         let lane = &self.lanes[at];
         let over = |most: Option<u32>, value: u32| most.is_some_and(|most| value > most);
         if tried.has(at) {
             return Fit::Tried;
         }
-        if over(lane.limits.max_questions, ask.questions) {
-            return Fit::SeveralQuestions;
-        }
-        if over(lane.limits.max_tokens, ask.tokens.count) {
-            return Fit::TooLong;
+        let beyond = if over(lane.limits.max_questions, ask.questions) {
+            Some(Beyond::Questions)
+        } else if over(lane.limits.max_tokens, ask.tokens.count) {
+            Some(Beyond::Tokens)
+        } else {
+            None
+        };
+        if let Some(beyond) = beyond
+            && !lane.helps
+        {
+            return Fit::Beyond(beyond);
         }
         if !lane.ready {
             return Fit::NotReady;
@@ -294,7 +352,7 @@ impl Chooser {
             return Fit::NoArtifact;
         }
         match lane.breaker.state(now) {
-            BreakerState::Closed => Fit::Takes,
+            BreakerState::Closed => beyond.map_or(Fit::Takes, Fit::Helps),
             BreakerState::HalfOpen(_) if lane.breaker.wants_probe(now) => Fit::Probe,
             BreakerState::Open(trouble) | BreakerState::HalfOpen(trouble) => Fit::Broken(trouble),
         }
@@ -357,14 +415,21 @@ impl Chooser {
     }
 }
 
+fn beyond(fit: Fit) -> Option<Beyond> {
+    match fit {
+        Fit::Helps(beyond) | Fit::Beyond(beyond) => Some(beyond),
+        _ => None,
+    }
+}
+
 /// The first rule that has kept another lane out.
 fn excluded(fits: &[Fit]) -> Option<Reason> {
     let has = |wanted: fn(&Fit) -> bool| fits.iter().any(wanted);
     if has(|fit| *fit == Fit::NotReady) {
         Some(Reason::LaneNotReady)
-    } else if has(|fit| *fit == Fit::SeveralQuestions) {
+    } else if has(|fit| beyond(*fit) == Some(Beyond::Questions)) {
         Some(Reason::SeveralQuestions)
-    } else if has(|fit| *fit == Fit::TooLong) {
+    } else if has(|fit| beyond(*fit) == Some(Beyond::Tokens)) {
         Some(Reason::TooLong)
     } else if has(|fit| *fit == Fit::NoArtifact) {
         Some(Reason::NoArtifact)

@@ -25,6 +25,8 @@ pub struct LaneSpec {
     pub name: String,
     /// What it takes.
     pub limits: Limits,
+    /// Whether it also takes what is beyond its limits, when it has nothing to do or nobody else can.
+    pub helps: bool,
     /// What its requests take, before any is served.
     pub prior: Prior,
 }
@@ -35,6 +37,7 @@ impl LaneSpec {
         Self {
             name: name.into(),
             limits,
+            helps: false,
             prior: Prior::built_in(),
         }
     }
@@ -72,6 +75,7 @@ pub struct Counts {
 pub(crate) struct Lane {
     pub(crate) name: String,
     pub(crate) limits: Limits,
+    pub(crate) helps: bool,
     pub(crate) ready: bool,
     /// The process behind it, as far as it is known.
     pub(crate) generation: u64,
@@ -105,6 +109,7 @@ impl Lane {
         Self {
             name: spec.name,
             limits: spec.limits,
+            helps: spec.helps,
             ready: false,
             generation: 0,
             breaker: Breaker::default(),

@@ -33,11 +33,13 @@ pub enum Reason {
     FirstLane,
     /// The lane made for it would take longer to get to it.
     ShorterBacklog,
+    /// A lane that is made for others has nothing to do, and would answer it sooner.
+    SpareLane,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::LaneRequested,
         Self::DefaultLane,
         Self::LaneLost,
@@ -53,6 +55,7 @@ impl Reason {
         Self::WithinLimits,
         Self::FirstLane,
         Self::ShorterBacklog,
+        Self::SpareLane,
     ];
 
     /// Its name, such as `too_long`.
@@ -73,6 +76,7 @@ impl Reason {
             Self::WithinLimits => "within_limits",
             Self::FirstLane => "first_lane",
             Self::ShorterBacklog => "shorter_backlog",
+            Self::SpareLane => "spare_lane",
         }
     }
 }

@@ -64,7 +64,10 @@ impl Backends {
     ) -> Result<Frontend, StartError> {
         if self.has_lanes {
             let lanes = self.members.iter().map(|member| LaneBackend {
-                spec: LaneSpec::new(&member.lane.name, member.lane.limits),
+                spec: LaneSpec {
+                    helps: member.lane.helps,
+                    ..LaneSpec::new(&member.lane.name, member.lane.limits)
+                },
                 backend: member.state.subscribe(),
             });
             return Frontend::start_lanes(config, lanes.collect(), registry);
@@ -76,7 +79,12 @@ impl Backends {
     /// Says what is forwarded where, as far as it is not a worker's own story.
     pub(crate) fn log(&self) {
         for Member { lane, worker, .. } in &self.members {
-            let Lane { name, limits, url } = lane;
+            let Lane {
+                name,
+                limits,
+                helps,
+                url,
+            } = lane;
             match url {
                 Some(url) if !self.has_lanes => {
                     info!(backend = %url, "forwarding to a backend that is not supervised");
@@ -88,6 +96,7 @@ impl Backends {
                     supervised = worker.is_some(),
                     max_tokens = limits.max_tokens,
                     max_questions = limits.max_questions,
+                    helps,
                     "a lane"
                 ),
             }
@@ -134,6 +143,7 @@ fn only(url: omni_jev_frontend::Endpoint) -> Lane {
     Lane {
         name: "backend".to_owned(),
         limits: Limits::NONE,
+        helps: false,
         url: Some(url),
     }
 }

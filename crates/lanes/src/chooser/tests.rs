@@ -152,6 +152,37 @@ fn what_was_served_decides_the_next_choice() {
 }
 
 #[test]
+fn a_lane_that_helps_takes_what_is_beyond_its_limits_when_it_has_nothing_to_do() {
+    let quick = LaneSpec {
+        helps: true,
+        ..LaneSpec::new("quick", QUICK)
+    };
+    let mut lanes = Chooser::new(vec![LaneSpec::new("main", Limits::NONE), quick]);
+    lanes.set_ready(0, Some(1));
+    lanes.set_ready(1, Some(1));
+    let (now, long) = (Instant::now(), ask(480, 1));
+    let first = lanes.choose(&long, Tried::default(), now).unwrap();
+    assert_eq!((first.lane, first.reason), (0, Reason::TooLong));
+    let second = lanes.choose(&long, Tried::default(), now).unwrap();
+    assert_eq!((second.lane, second.reason), (1, Reason::SpareLane));
+    // It has something to do now.
+    assert_eq!(choose(&mut lanes, &long, now), (0, Reason::TooLong));
+    lanes.finish(first.ticket, Outcome::Served, now);
+    lanes.finish(second.ticket, Outcome::Served, now);
+    // And whatever it has, nobody else can.
+    lanes.set_ready(0, None);
+    for _ in 0..2 {
+        let only = lanes.choose(&long, Tried::default(), now).unwrap();
+        assert_eq!((only.lane, only.reason), (1, Reason::LaneNotReady));
+    }
+    let asked = Ask {
+        requested: Some(1),
+        ..ask(480, 4)
+    };
+    assert_eq!(choose(&mut lanes, &asked, now).0, 1);
+}
+
+#[test]
 fn a_lane_that_was_never_asked_is_thought_to_be_quick() {
     let (mut lanes, mut now) = two();
     serve(&mut lanes, 0, &ask(60, 1), MILLIS, 5, &mut now);

@@ -87,6 +87,7 @@ fn a_wrong_lane_is_named_by_its_table_and_key() {
         ),
         (format!("{MAIN}takes = \"short\""), "worker[0].takes"),
         (format!("{MAIN}max_tokens = 0"), "worker[0].max_tokens"),
+        (format!("{MAIN}helps = true"), "worker[0].helps"),
         ("[[lane]]\nurl = \"unix:/b\"".to_owned(), "lane[0].name: "),
         ("[[lane]]\nname = \"a\"".to_owned(), "lane[0].url: "),
         (format!("{lane}{lane}"), "lane[1].name: "),

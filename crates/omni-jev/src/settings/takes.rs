@@ -30,6 +30,7 @@ pub(crate) struct Share {
     pub(super) takes: Option<Takes>,
     pub(super) max_tokens: Option<usize>,
     pub(super) max_questions: Option<usize>,
+    pub(super) helps: Option<bool>,
 }
 
 /// One `[[lane]]` table: a server that is not supervised here.
@@ -44,6 +45,8 @@ pub(crate) struct LaneTable {
     max_tokens: Option<usize>,
     #[serde(deserialize_with = "super::values::maybe_at_least_one")]
     max_questions: Option<usize>,
+    #[serde(deserialize_with = "super::values::maybe_truth")]
+    helps: Option<bool>,
 }
 
 /// A lane, with every setting decided.
@@ -51,6 +54,8 @@ pub(crate) struct LaneTable {
 pub(crate) struct Lane {
     pub(crate) name: String,
     pub(crate) limits: Limits,
+    /// Whether it also takes what is beyond them, when it has nothing to do or nobody else can.
+    pub(crate) helps: bool,
     /// Where it is, if it is not a worker of this process.
     pub(crate) url: Option<Endpoint>,
 }
@@ -78,6 +83,9 @@ impl Share {
 
     /// What is wrong with it, if anything.
     fn fault(self, is_first: bool) -> Option<&'static str> {
+        if self.limits(is_first).is_none_or(|limits| !limits.any()) && self.helps == Some(true) {
+            return Some("only what has limits can help beyond them");
+        }
         if self.takes != Some(Takes::Nothing) {
             return None;
         }
@@ -101,6 +109,7 @@ impl Settings {
             let lane = Lane {
                 name: table.name.clone()?,
                 limits,
+                helps: table.helps.unwrap_or(false),
                 url: table.url.clone(),
             };
             Some((place, lane))
@@ -113,6 +122,7 @@ impl Settings {
             .filter_map(|(place, worker)| {
                 let lane = Lane {
                     limits: worker.limits?,
+                    helps: worker.helps,
                     name: worker.name,
                     url: None,
                 };
@@ -146,7 +156,12 @@ impl Settings {
             .collect();
         for (number, share) in shares.into_iter().enumerate() {
             if let Some(reason) = share.fault(number == 0) {
-                return Err(invalid(kind, number, "takes", reason));
+                let key = if share.helps == Some(true) {
+                    "helps"
+                } else {
+                    "takes"
+                };
+                return Err(invalid(kind, number, key, reason));
             }
         }
         let mut names = Names::default();
@@ -206,6 +221,7 @@ impl LaneTable {
             takes: self.takes,
             max_tokens: self.max_tokens,
             max_questions: self.max_questions,
+            helps: self.helps,
         }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct WorkerTable {
     max_tokens: Option<usize>,
     #[serde(deserialize_with = "super::values::maybe_at_least_one")]
     max_questions: Option<usize>,
+    #[serde(deserialize_with = "super::values::maybe_truth")]
+    helps: Option<bool>,
 }
 
 /// One worker, with every setting decided.
@@ -55,6 +57,8 @@ pub(crate) struct Worker {
     pub(crate) recover_device: bool,
     /// What requests it takes; `None` for none at all.
     pub(crate) limits: Option<Limits>,
+    /// Whether it also takes what is beyond them, when it has nothing to do or nobody else can.
+    pub(crate) helps: bool,
 }
 
 impl Settings {
@@ -159,6 +163,7 @@ impl WorkerTable {
             takes: self.takes.or(below.takes),
             max_tokens: self.max_tokens.or(below.max_tokens),
             max_questions: self.max_questions.or(below.max_questions),
+            helps: self.helps.or(below.helps),
         }
     }
 
@@ -167,6 +172,7 @@ impl WorkerTable {
             takes: self.takes,
             max_tokens: self.max_tokens,
             max_questions: self.max_questions,
+            helps: self.helps,
         }
     }
 }
@@ -190,6 +196,7 @@ impl Worker {
             max_rss: table.max_rss.map(|size| size.0),
             recover_device: table.recover_device.unwrap_or(true),
             limits: table.share().limits(is_first),
+            helps: table.helps.unwrap_or(false),
         }
     }
 }
