@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::arrivals::Arrivals;
 use crate::breaker::Breaker;
 use crate::bucket::{LENGTH_BUCKETS, QUESTION_BUCKETS};
 use crate::estimate::Estimates;
@@ -81,6 +82,8 @@ pub(crate) struct Lane {
     pub(crate) generation: u64,
     pub(crate) breaker: Breaker,
     pub(crate) counts: Counts,
+    /// Of requests within its limits.
+    pub(crate) arrivals: Arrivals,
     estimates: Estimates,
     line: VecDeque<Place>,
     /// Since when the lane is at work on what is answered next.
@@ -114,6 +117,7 @@ impl Lane {
             generation: 0,
             breaker: Breaker::default(),
             counts: Counts::default(),
+            arrivals: Arrivals::default(),
             estimates: Estimates::new(spec.prior),
             line: VecDeque::new(),
             turned: None,

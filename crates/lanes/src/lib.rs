@@ -24,6 +24,7 @@
 //! lanes.finish(choice.ticket, Outcome::Served, now);
 //! ```
 
+mod arrivals;
 mod ask;
 mod breaker;
 mod bucket;

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::rules::MARGIN;
 use super::tests::{QUICK, ask};
 use super::*;
 use crate::Limits;

@@ -1,7 +1,7 @@
 //! What each rule does.
 
 use super::*;
-use crate::{Limits, Tokens};
+use crate::{BreakerState, Limits, Tokens};
 
 const MILLIS: Duration = Duration::from_millis(1);
 pub(super) const QUICK: Limits = Limits {
@@ -180,6 +180,34 @@ fn a_lane_that_helps_takes_what_is_beyond_its_limits_when_it_has_nothing_to_do()
         ..ask(480, 4)
     };
     assert_eq!(choose(&mut lanes, &asked, now).0, 1);
+}
+
+#[test]
+fn a_lane_that_helps_keeps_free_for_its_own_kind_while_that_comes_often() {
+    let quick = LaneSpec {
+        helps: true,
+        ..LaneSpec::new("quick", QUICK)
+    };
+    let mut lanes = Chooser::new(vec![LaneSpec::new("main", Limits::NONE), quick]);
+    lanes.set_ready(0, Some(1));
+    lanes.set_ready(1, Some(1));
+    let (mut now, long) = (Instant::now(), ask(480, 1));
+    for _ in 0..50 {
+        now += 5 * MILLIS;
+        choose(&mut lanes, &ask(60, 1), now);
+    }
+    lanes.choose(&long, Tried::default(), now).unwrap();
+    assert_eq!(choose(&mut lanes, &long, now), (0, Reason::TooLong));
+    // None has come for a while.
+    now += 40 * MILLIS;
+    let mut waiting = 0;
+    while choose(&mut lanes, &long, now) == (0, Reason::TooLong) {
+        lanes.choose(&long, Tried::default(), now).unwrap();
+        waiting += 1;
+        assert!(waiting < 50, "whoever waits long enough is helped");
+    }
+    assert!(waiting > 1);
+    assert_eq!(choose(&mut lanes, &long, now), (1, Reason::SpareLane));
 }
 
 #[test]

@@ -1,0 +1,164 @@
+"""A frontend with one lane or two, each worker on a core of its own where that can be done."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from benchmarks.gpu.servers import ROOT
+
+_PATIENCE_S: Final = 300.0
+_ENDING_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A `[[worker]]` table."""
+
+    name: str
+    args: str
+    settings: str = ""
+    """More lines of its table."""
+    core: int | None = None
+
+
+def can_pin() -> bool:
+    """Whether a process can be kept on one core here."""
+    return hasattr(os, "sched_setaffinity")
+
+
+class Served:
+    """A running `omni-jev`; it ends with the block."""
+
+    def __init__(self, binary: Path, lanes: Sequence[Lane]) -> None:
+        # Short: socket paths end at about 104 bytes.
+        self.scratch = Path(tempfile.mkdtemp(prefix="oj-", dir="/tmp"))
+        self._binary = binary
+        self._log = self.scratch / "log"
+        self.trace = self.scratch / "trace.jsonl"
+        tables = [f"[[worker]]\n{_table(lane, self.scratch)}" for lane in lanes]
+        settings = [
+            'bind = "127.0.0.1:0"',
+            'admin_bind = "off"',
+            'log_format = "json"',
+            "max_in_flight = 4096",
+            f"trace = {json.dumps(str(self.trace))}",
+        ]
+        (self.scratch / "omni-jev.toml").write_text("\n".join([*settings, "", *tables]))
+        source = str(ROOT / "worker-py" / "src")
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if "OMNI_JEV" not in name},
+            "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "XDG_RUNTIME_DIR": str(self.scratch),
+        }
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [binary], cwd=self.scratch, env=self._environment, stderr=log
+            )
+        try:
+            for lane in lanes:
+                self._until("ready", lambda name=lane.name: self._state(name) == "ready")
+            self.address = self._listening()
+        except BaseException:
+            self._end()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def kill(self, lane: str) -> None:
+        """End a lane's process without a word."""
+        os.kill(int(self.worker(lane)["pid"]), signal.SIGKILL)
+
+    def worker(self, lane: str) -> dict[str, Any]:
+        """Give what `omni-jev worker status` says of it. Raises `LookupError`."""
+        shown = subprocess.run(
+            [self._binary, "worker", "status", lane, "--json"],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        if shown.returncode != 0:
+            raise LookupError(shown.stderr.strip())
+        found: dict[str, Any] = json.loads(shown.stdout)[0]
+        return found
+
+    def traced(self) -> list[dict[str, Any]]:
+        """Give the lines of the trace so far."""
+        lines = self.trace.read_text(encoding="utf-8").splitlines()
+        return [line for line in map(json.loads, lines) if "id" in line]
+
+    def _state(self, lane: str) -> str:
+        try:
+            return str(self.worker(lane)["state"])
+        except LookupError:
+            return "starting"
+
+    def _until(self, what: str, holds: Any) -> None:
+        end = time.monotonic() + _PATIENCE_S
+        while not holds():
+            if self._process.poll() is not None or time.monotonic() > end:
+                log = self._log.read_text(encoding="utf-8", errors="replace")
+                raise RuntimeError(f"omni-jev is not {what}; its log ends with:\n{log[-2000:]}")
+            time.sleep(0.1)
+
+    def _listening(self) -> tuple[str, int]:
+        for line in self._log.read_text(encoding="utf-8").splitlines():
+            event = json.loads(line)
+            if event.get("message") == "listening" and event.get("listener") == "frontend":
+                host, _, port = event["address"].rpartition(":")
+                return host, int(port)
+        raise RuntimeError("omni-jev does not say where it listens")
+
+    def _end(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_ENDING_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _table(lane: Lane, scratch: Path) -> str:
+    python = sys.executable
+    if lane.core is not None and can_pin():
+        # A worker has no flag for it: its interpreter is started on the core.
+        wrapper = scratch / f"python-{lane.name}"
+        pinned = f"os.sched_setaffinity(0, [{lane.core}])"
+        program = f"import os, sys; {pinned}; os.execv(sys.argv[1], sys.argv[1:])"
+        words = [sys.executable, "-c", program, sys.executable]
+        wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        wrapper.chmod(0o700)
+        python = str(wrapper)
+    lines = [
+        f"name = {json.dumps(lane.name)}",
+        f"python = {json.dumps(python)}",
+        f"args = {json.dumps(lane.args)}",
+        lane.settings,
+    ]
+    return "\n".join([*lines, ""])
