@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from compiler_processes import compiler_processes
 from omni_jev_worker import checkpoints
 from omni_jev_worker.model import Model
 from omni_jev_worker.queue import Errand
@@ -79,6 +80,11 @@ def test_what_was_asked_for_runs_and_all_shapes_are_there(tuned: Started) -> Non
     assert now.model.weights_dtype == "torch.float16"
     assert now.tuning.parity is not None
     assert now.tuning.parity.largest < 0.005
+
+
+def test_none_of_the_compilers_processes_stays(tuned: Started) -> None:
+    assert tuned.engine.snapshot.compiled.active
+    assert not compiler_processes()
 
 
 def test_every_length_has_the_answer_of_full_precision_and_none_is_compiled_anew(

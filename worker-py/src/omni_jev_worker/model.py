@@ -274,6 +274,12 @@ class Model:
         """How many shapes have been recorded on the device."""
         return self._device_pass.recorded if self._device_pass is not None else 0
 
+    def end_compiler(self) -> None:
+        """End the compiler's processes, if there are any."""
+        compiler = sys.modules.get("omni_jev_worker.network.compiled")
+        if compiler is not None:
+            compiler.end_processes()
+
     @property
     def compiled_graphs(self) -> int:
         """How many pieces of code the compiler has made in this process."""

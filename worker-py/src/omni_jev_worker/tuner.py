@@ -140,6 +140,7 @@ class Tuner:
     def _done(self, given: Tuning, report: Report | None, model: "Model") -> TuningState:
         if self.require_compile and self.asked.compiled and not given.compiled:
             raise bad_configuration(f"--require-compile: {'; '.join(self._reasons)}")
+        model.end_compiler()
         return TuningState(self.asked, given, tuple(self._reasons), report, model.compiled_graphs)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor import async_compile, config
 
 from omni_jev_worker.network import regions
 from omni_jev_worker.network.parts import Tensor
@@ -29,11 +30,17 @@ _VARYING: Final[dict[str, tuple[tuple[int, int], ...]]] = {
 }
 
 
+# There are few pieces of code, and each of the compiler's processes takes hundreds of megabytes.
+_MOST_PROCESSES: Final = 8
+
+
 def compile_regions() -> Regions:
     """Give the regions compiled, which happens at their first calls.
 
-    A call raises what the compiler raises; it never runs uncompiled instead.
+    A call raises what the compiler raises; it never runs uncompiled instead. The compiler starts
+    processes, which stay until `end_processes`.
     """
+    config.compile_threads = min(config.compile_threads or _MOST_PROCESSES, _MOST_PROCESSES)
     made = {name: _compiled(getattr(regions, name), varying) for name, varying in _VARYING.items()}
     plain = {each.name: getattr(PLAIN, each.name) for each in fields(PLAIN)}
     return Regions(**{**plain, **made})
@@ -67,3 +74,8 @@ def _compiled(
 def graphs() -> int:
     """Count the pieces of code that the compiler has made in this process."""
     return int(counters["stats"]["unique_graphs"])
+
+
+def end_processes() -> None:
+    """End the compiler's processes; it starts others if it has to compile again."""
+    async_compile.shutdown_compile_workers()
