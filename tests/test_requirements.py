@@ -8,7 +8,12 @@ import pytest
 from tests.harness.omni_jev import ROOT
 
 FOLDER = ROOT / "recipe" / "laya"
-FILES = ("requirements-cpu.txt", "requirements-mps.txt", "requirements-cuda.txt")
+FILES = (
+    "requirements-cpu.txt",
+    "requirements-onnx.txt",
+    "requirements-mps.txt",
+    "requirements-cuda.txt",
+)
 _PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)==([^\s;]+)", re.MULTILINE)
 _CUDA = re.compile(r"nvidia|cuda|triton")
 
@@ -24,12 +29,23 @@ def wanted() -> dict[str, str]:
     return pins("\n".join(project["dependencies"]))
 
 
+def test_the_requirements_for_onnx_are_those_of_the_cpu_and_what_the_extra_pins() -> None:
+    project = tomllib.loads((ROOT / "worker-py" / "pyproject.toml").read_text())["project"]
+    extra = pins("\n".join(project["optional-dependencies"]["onnx"]))
+    assert extra.items() <= pins("\n".join(project["optional-dependencies"]["dev"])).items()
+    cpu, onnx = (
+        pins((FOLDER / f"requirements-{name}.txt").read_text()) for name in ("cpu", "onnx")
+    )
+    assert extra
+    assert (cpu | extra).items() <= onnx.items()
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_requirements_file_pins_the_versions_that_the_worker_asks_for(name: str) -> None:
     found = pins((FOLDER / name).read_text())
     expected = wanted()
     assert "torch" in expected
-    if name == "requirements-cpu.txt":
+    if name in ("requirements-cpu.txt", "requirements-onnx.txt"):
         # torch's build for CPUs is on an index of its own: the page installs it first.
         version = expected.pop("torch")
         assert "torch" not in found
@@ -41,7 +57,8 @@ def test_a_requirements_file_pins_the_versions_that_the_worker_asks_for(name: st
 def test_a_requirements_file_has_the_lock_files_versions_and_a_hash_for_each(name: str) -> None:
     text = (FOLDER / name).read_text()
     # Where Python's versions need different ones, the lock file has a package twice.
-    locked = set(_PIN.findall((ROOT / "worker-py" / "requirements.lock").read_text()))
+    lock = "requirements-dev.lock" if name == "requirements-onnx.txt" else "requirements.lock"
+    locked = set(_PIN.findall((ROOT / "worker-py" / lock).read_text()))
     found = pins(text)
     assert found
     assert found.items() <= locked

@@ -51,6 +51,8 @@ class FakeModel:
         self.items = [{"ids": [1], "markers": [0]}]
         self.note: dict[str, Any] = {}
 
+    can_embed = True
+
     def most_rows(self, questions: Any) -> int:
         return len(questions)
 

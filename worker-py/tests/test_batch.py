@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from omni_jev_worker import batch
+from omni_jev_worker.decisions import Decision
 from omni_jev_worker.engine import InferenceFailed
 from omni_jev_worker.protocol import problems, request
 from omni_jev_worker.protocol.limits import Limits
@@ -98,7 +99,7 @@ def test_a_batch_takes_a_share_of_the_queue_and_at_least_one_state() -> None:
 def test_no_more_states_are_under_way_than_may_be_and_the_rest_follows() -> None:
     under_way = most = 0
 
-    async def decide(asked: request.Request) -> dict[str, Any]:
+    async def decide(asked: request.Request) -> Decision:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -106,7 +107,7 @@ def test_no_more_states_are_under_way_than_may_be_and_the_rest_follows() -> None
         under_way -= 1
         if asked.state == "7":
             raise problems.overloaded("full", 1)
-        return {"state": asked.state}
+        return Decision({"state": asked.state})
 
     states = [str(n) for n in range(20)]
     checked = request.check_batch({"states": states, "questions": QUESTIONS}, Limits())
@@ -119,10 +120,10 @@ def test_no_more_states_are_under_way_than_may_be_and_the_rest_follows() -> None
 def test_when_the_client_leaves_nothing_of_the_batch_goes_on() -> None:
     started: list[str] = []
 
-    async def decide(asked: request.Request) -> dict[str, Any]:
+    async def decide(asked: request.Request) -> Decision:
         started.append(asked.state)
         await asyncio.Event().wait()
-        return {}
+        return Decision({})
 
     async def leave() -> None:
         states = {"states": ["a", "b", "c"], "questions": QUESTIONS}

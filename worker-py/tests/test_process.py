@@ -120,7 +120,7 @@ def test_parity_alone_prints_its_table_and_says_by_its_exit_code_whether_all_run
 def test_parity_of_nothing_exits_64_in_one_line() -> None:
     ended = run(["parity"])
     assert ended.returncode == 64
-    assert "parity needs --compile or --weights" in last_line(ended.stderr)
+    assert "parity needs --compile, --weights or --engine" in last_line(ended.stderr)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ class FakeDeviceModel:
 
     def __init__(self, fault: RuntimeError | None = None) -> None:
         self.device = "cpu"
+        self.engine = "torch"
         self.weights_dtype = "torch.float32"
         self.autocast_dtype = None
         self.mps_amp_min_rows = 5

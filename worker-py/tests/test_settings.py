@@ -223,3 +223,33 @@ def test_what_costs_or_changes_something_is_off_unless_asked_for() -> None:
     asked = parse()
     assert (asked.keep_warm, asked.release_memory, asked.request_timeout) == (None, None, None)
     assert asked.length_buckets == "auto"
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--engine", "tensorrt"], "--engine"),
+        (["--weights", "int8"], "--weights int8 needs --engine onnx; torch has fp32"),
+        (["--engine", "onnx", "--weights", "fp16"], "needs --engine torch; onnx has fp32 and int8"),
+        (["--engine", "onnx", "--device", "cuda"], "--engine onnx runs on cpu, not on cuda"),
+        (["--engine", "onnx", "--compile"], "--compile is for --engine torch"),
+        (["--engine", "onnx", "--forward", "laya"], "--forward laya is for --engine torch"),
+        (["--engine", "onnx", "--length-buckets", "64"], "--length-buckets is for --engine torch"),
+        (["--takes-tokens", "0"], "--takes-tokens"),
+    ],
+)
+def test_what_an_engine_does_not_do_is_refused_before_it_is_loaded(
+    flags: list[str], named: str
+) -> None:
+    refused = refusal(*flags)
+    assert refused.code == BAD_FLAGS
+    assert named in str(refused)
+
+
+def test_an_engine_has_its_device_and_its_artifacts_are_in_the_users_cache_folder() -> None:
+    asked = parse("--engine", "onnx", "--weights", "int8", HOME="/home/me")
+    assert asked.device == "cpu"
+    assert asked.tuning == Tuning("int8", engine="onnx")
+    assert str(asked.tuning) == "--engine onnx --weights int8"
+    assert asked.artifacts == caches.artifacts_folder({"HOME": "/home/me"}, sys.platform)
+    assert parse("--artifacts", "/else").artifacts == "/else"

@@ -15,6 +15,7 @@ from omni_jev_worker import batch, bodies, health
 from omni_jev_worker.decisions import Decisions
 from omni_jev_worker.engine import Engine
 from omni_jev_worker.http import ClientGone, Header, Receive, Request, Response, Scope, Send
+from omni_jev_worker.lane import Lane
 from omni_jev_worker.pool import CheckpointPool
 from omni_jev_worker.protocol import decode, openapi, problems, render, request
 from omni_jev_worker.protocol.dialects import LAYA
@@ -41,6 +42,7 @@ class App:
         request_timeout: float | None = None,
         dialect: str = LAYA,
         reject_truncated: bool = False,
+        lane: Lane | None = None,
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -58,6 +60,7 @@ class App:
             dialect=dialect,
             reject_truncated=reject_truncated,
             request_timeout=request_timeout,
+            lane=lane if lane is not None else Lane(),
         )
         self.draining = False
         self.background: health.Background | None = None
@@ -116,8 +119,11 @@ class App:
     async def _answer(self, body: bytes, codings: Sequence[str]) -> Response:
         asked = await self._parser.understand(body, codings, request.check)
         decision = await self._decisions.decide(asked)
-        chosen = decision["routing"] if "routing" in decision else decision["x_routing"]
-        return _json(200, decision, headers_of(chosen))
+        chosen = decision.body.get("routing") or decision.body["x_routing"]
+        headers = headers_of(chosen)
+        if decision.timing:
+            headers.append((b"server-timing", decision.timing))
+        return _json(200, decision.body, headers)
 
     async def _batch(self, http: Request) -> Response:
         self._authenticate(http)

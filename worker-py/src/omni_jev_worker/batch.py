@@ -8,14 +8,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from omni_jev_worker.decisions import Decision
 from omni_jev_worker.protocol.problems import Problem
 from omni_jev_worker.protocol.request import Batch, Request
 
 # A batch takes so much of the queue at a time, so that it neither fills it nor refuses itself.
 _SHARE: Final = 4
 _OVERLOADED: Final = 503
+_MISDIRECTED: Final = 421
 
-Decide = Callable[[Request], Awaitable[dict[str, Any]]]
+Decide = Callable[[Request], Awaitable[Decision]]
 
 
 def width(capacity: int, rows: int) -> int:
@@ -26,7 +28,8 @@ def width(capacity: int, rows: int) -> int:
 async def decide_each(batch: Batch, decide: Decide, width: int) -> list[dict[str, Any] | Problem]:
     """Answer each state, ``width`` at a time, and give a decision or a problem in its place.
 
-    Raises the 503 where the worker has no room for any of them: its ``Retry-After`` is for all.
+    Raises the 503 where the worker has no room for any of them: its ``Retry-After`` is for all; and
+    the 421 where it does not take one of them, since another worker may take all.
     """
     room = asyncio.Semaphore(width)
 
@@ -35,7 +38,7 @@ async def decide_each(batch: Batch, decide: Decide, width: int) -> list[dict[str
             return state
         async with room:
             try:
-                return await decide(Request(batch.model, state, batch.questions))
+                return (await decide(Request(batch.model, state, batch.questions))).body
             except Problem as problem:
                 return problem
 
@@ -43,6 +46,9 @@ async def decide_each(batch: Batch, decide: Decide, width: int) -> list[dict[str
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(state)) for state in batch.states]
     results = [task.result() for task in tasks]
+    misdirected = [r for r in results if isinstance(r, Problem) and r.status == _MISDIRECTED]
+    if misdirected:
+        raise misdirected[0]
     refused = [r for r in results if isinstance(r, Problem) and r.status == _OVERLOADED]
     if refused and len(refused) == len(results):
         raise refused[0]

@@ -6,7 +6,17 @@ from pathlib import Path
 
 
 def compile_folder(environment: Mapping[str, str], platform: str) -> str:
-    """Give the folder for what the compiler makes: in the user's cache folder of the system.
+    """Give the folder for what the compiler makes."""
+    return str(_folder(environment, platform) / "compile")
+
+
+def artifacts_folder(environment: Mapping[str, str], platform: str) -> str:
+    """Give the folder for what engines other than torch need of a checkpoint."""
+    return str(_folder(environment, platform) / "artifacts")
+
+
+def _folder(environment: Mapping[str, str], platform: str) -> Path:
+    """Give ours in the user's cache folder of the system.
 
     Linux: the XDG base directory specification, ``XDG_CACHE_HOME``; macOS: ``~/Library/Caches``.
     """
@@ -17,7 +27,7 @@ def compile_folder(environment: Mapping[str, str], platform: str) -> str:
         given = environment.get("XDG_CACHE_HOME", "")
         # The specification: a relative path is to be ignored.
         base = Path(given) if os.path.isabs(given) else home / ".cache"
-    return str(base / "omni-jev" / "compile")
+    return base / "omni-jev"
 
 
 def use_for_compiler(folder: str) -> None:

@@ -26,6 +26,7 @@ from omni_jev_worker import (
     versions,
 )
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
+from omni_jev_worker.engines.names import TORCH
 from omni_jev_worker.exits import BAD_CONFIGURATION, FAILED, STOPPED, Refusal, bad_flags
 from omni_jev_worker.launch import Launch
 from omni_jev_worker.settings import Settings
@@ -33,8 +34,9 @@ from omni_jev_worker.settings import Settings
 if TYPE_CHECKING:
     # For the types alone: what these import would make `--help` slow.
     from omni_jev_worker.engine import Engine
+    from omni_jev_worker.known_answers import KnownAnswers
     from omni_jev_worker.queue import RowQueue
-    from omni_jev_worker.tuner import TuningState
+    from omni_jev_worker.tuner import Tunes, TuningState
 
 PARITY: Final = "parity"
 """The word before the flags that compares, prints and ends, instead of serving."""
@@ -50,7 +52,9 @@ def main(argv: Sequence[str]) -> int:
         asked = settings.parse(argv[1:] if compare else argv, os.environ)
         log.set_up(asked.log_level)
         if compare and asked.tuning.is_plain:
-            raise bad_flags(f"{PARITY} needs --compile or --weights: nothing else is compared")
+            raise bad_flags(
+                f"{PARITY} needs --compile, --weights or --engine: nothing else is compared"
+            )
         return _run(asked, argv, compare=compare)
     except SystemExit as end:
         # --help and --version have printed what was asked for.
@@ -84,7 +88,7 @@ def _run(asked: Settings, argv: Sequence[str], *, compare: bool) -> int:
         chosen_by="--threads" if asked.threads is not None else "physical cores",
     )
     launch = Launch(asked, checkpoint, threads)
-    engine, queue = _engine(asked, checkpoint, threads, installed)
+    engine, queue = _engine(asked, checkpoint, threads, installed, compare=compare)
     fault = engine.start().exception()
     if fault is not None:
         refusal = faults.refusal_of(fault)
@@ -104,13 +108,16 @@ def _run(asked: Settings, argv: Sequence[str], *, compare: bool) -> int:
 
 
 def _engine(
-    asked: Settings, checkpoint: Checkpoint, threads: int, installed: Mapping[str, str]
+    asked: Settings,
+    checkpoint: Checkpoint,
+    threads: int,
+    installed: Mapping[str, str],
+    *,
+    compare: bool,
 ) -> "tuple[Engine, RowQueue]":
     from omni_jev_worker.engine import Engine
     from omni_jev_worker.known_answers import KnownAnswers
     from omni_jev_worker.queue import RowQueue
-    from omni_jev_worker.tuner import Tuner
-    from omni_jev_worker.tuning import Tuning
 
     queue = RowQueue(asked.max_queue)
     known = KnownAnswers(Path(asked.compile_cache) / "parity", checkpoint.folder, installed)
@@ -126,15 +133,31 @@ def _engine(
         release_memory=asked.release_memory,
         keep_warm=asked.keep_warm,
         forward=asked.forward,
-        tuner=Tuner(
-            Tuning(asked.tuning.weights) if asked.compile_in_background else asked.tuning,
-            require_compile=asked.require_compile,
-            require_parity=asked.require_parity,
-            known=known,
-            runs_anywhere=os.environ.get("OMNI_JEV_TUNE_ANYWHERE") == "1",
-        ),
+        tuner=_tuner(asked, checkpoint, threads, known, compare=compare),
     )
     return engine, queue
+
+
+def _tuner(
+    asked: Settings, checkpoint: Checkpoint, threads: int, known: "KnownAnswers", *, compare: bool
+) -> "Tunes":
+    """Give what makes the model run as asked."""
+    from omni_jev_worker.tuner import Tuner
+    from omni_jev_worker.tuning import Tuning
+
+    if asked.tuning.engine != TORCH:
+        from omni_jev_worker.artifacts.store import Store
+        from omni_jev_worker.engines.adoption import Adoption
+
+        store = Store(Path(asked.artifacts))
+        return Adoption(asked.tuning, checkpoint, store, threads, known, compares=compare)
+    return Tuner(
+        Tuning(asked.tuning.weights) if asked.compile_in_background else asked.tuning,
+        require_compile=asked.require_compile,
+        require_parity=asked.require_parity,
+        known=known,
+        runs_anywhere=os.environ.get("OMNI_JEV_TUNE_ANYWHERE") == "1",
+    )
 
 
 def _tell_parity(state: "TuningState") -> int:
@@ -187,6 +210,7 @@ def _serve(
         limits=asked.limits,
         dialect=asked.dialect,
         reject_truncated=asked.reject_truncated,
+        lane=asked.lane,
     )
     address = sockets.address_of(listener)
 

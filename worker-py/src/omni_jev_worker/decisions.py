@@ -1,12 +1,14 @@
 """The way of a checked request to its answer: which checkpoint, in what time, and through what."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from omni_jev_worker import shortlist
 from omni_jev_worker.engine import Engine, InferenceFailed
+from omni_jev_worker.lane import Lane
 from omni_jev_worker.pool import CheckpointPool
 from omni_jev_worker.protocol import problems, render
 from omni_jev_worker.protocol.dialects import JEV
@@ -16,6 +18,15 @@ from omni_jev_worker.reader import Landing, Reader
 from omni_jev_worker.routing import Routing
 
 _TIMEOUT: Final = "timeout_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answer's body, and what it took."""
+
+    body: dict[str, Any]
+    timing: bytes = b""
+    """The value of `server-timing`; empty where another process has answered."""
 
 
 class Decisions:
@@ -31,6 +42,7 @@ class Decisions:
         dialect: str,
         reject_truncated: bool,
         request_timeout: float | None,
+        lane: Lane,
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -39,12 +51,13 @@ class Decisions:
         self._dialect = dialect
         self._reject_truncated = reject_truncated
         self._request_timeout = request_timeout
+        self._lane = lane
         self._reader = Reader()
         self._vectors = shortlist.Vectors()
         self._landing: Landing | None = None
         self._under_way = 0
 
-    async def decide(self, asked: Request) -> dict[str, Any]:
+    async def decide(self, asked: Request) -> "Decision":
         """Answer a checked request in its time. Raises `Problem`.
 
         Cancelled when its client leaves, at whatever step it is; so is the work of one that takes
@@ -62,7 +75,9 @@ class Decisions:
         finally:
             self._under_way -= 1
 
-    async def _decide_at_leisure(self, asked: Request) -> dict[str, Any]:
+    async def _decide_at_leisure(self, asked: Request) -> "Decision":
+        begun = time.monotonic()
+        self._lane.check_questions(len(asked.questions))
         default = self._engine.snapshot.model.name
         chosen = self._routing.by_name(asked.model)
         try:
@@ -71,7 +86,8 @@ class Decisions:
                     way = await self._go(asked, chosen)
                     chosen = way.answered_by
                     if way.job is not None:
-                        return self._answer(way.job, chosen, way.narrowed)
+                        body = self._answer(way.job, chosen, way.narrowed)
+                        return Decision(body, _timing(way.job, begun))
         except QueueFull as full:
             raise problems.overloaded(
                 "too many questions are waiting for this worker", full.retry_after
@@ -82,7 +98,7 @@ class Decisions:
             raise problems.internal() from None
         answer = await self._pool.decide(chosen["model"], asked)
         answer["x_routing" if self._dialect == JEV else "routing"] = chosen
-        return answer
+        return Decision(answer)
 
     async def _go(self, asked: Request, chosen: dict[str, Any] | None) -> "_Way":
         """Bring an admitted request through the reading thread and the engine's.
@@ -138,6 +154,9 @@ class Decisions:
     def _hand_over(self, way: "_Way", name: str) -> None:
         encoded = self._rows_of(way)
         embeds = way.plan is not None
+        if not embeds:
+            options = [len(each["markers"]) for each in encoded.items]
+            self._lane.check_rows(encoded.lengths, options)
         job = Job(checkpoint=name, encoded=encoded, lengths=encoded.lengths, embeds=embeds)
         self._queue.put(job)
         way.job = job
@@ -150,6 +169,10 @@ class Decisions:
         """Give the rows to run next: those of texts to be embedded, or of the questions."""
         model, asked = self._engine.model, way.asked
         if not way.narrowed and any(shortlist.FIELD in q for q in asked.questions.values()):
+            if not model.can_embed:
+                raise problems.misdirected(
+                    f"this worker's engine has no vectors for {shortlist.FIELD}"
+                )
             way.plan = shortlist.plan(model, asked.state, asked.questions, self._vectors)
             if way.plan is not None:
                 return way.plan.encoded
@@ -202,6 +225,18 @@ class _Way:
         self.given_up = True
         if self.job is not None:
             self.job.result.cancel()
+
+
+def _timing(job: Job, begun: float) -> bytes:
+    """Say in ms how long a request was tokenized, waited, and was computed, until now.
+
+    https://www.w3.org/TR/server-timing/
+    """
+    return b"prepare;dur=%.2f, queue;dur=%.2f, model;dur=%.2f" % (
+        1000 * (job.queued_at - begun),
+        1000 * (job.begun_at - job.queued_at),
+        1000 * (time.monotonic() - job.begun_at),
+    )
 
 
 def _unanswerable(fault: Exception) -> Exception:

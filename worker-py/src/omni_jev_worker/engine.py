@@ -17,6 +17,7 @@ from omni_jev_worker import buckets, log, memory, warmup
 from omni_jev_worker.batching import PACKED, Batcher, PackedBatcher, bounds_for
 from omni_jev_worker.buckets import AUTO, EXACT, Buckets
 from omni_jev_worker.checkpoints import Checkpoint
+from omni_jev_worker.engines.names import TORCH
 from omni_jev_worker.exits import (
     BAD_CONFIGURATION,
     FAILED,
@@ -31,7 +32,7 @@ from omni_jev_worker.inference import Inference
 from omni_jev_worker.pipeline import Pipeline
 from omni_jev_worker.queue import Errand, Former, RowQueue, Slice
 from omni_jev_worker.scores import NotFinite, join
-from omni_jev_worker.tuner import Tuner, TuningState
+from omni_jev_worker.tuner import Tuner, Tunes, TuningState
 from omni_jev_worker.tuning import PLAIN
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Engine:
         release_memory: int | None = None,
         keep_warm: float | None = None,
         forward: str = AUTO,
-        tuner: Tuner | None = None,
+        tuner: "Tunes | None" = None,
     ) -> None:
         """Take what to load and how to run it.
 
@@ -88,7 +89,7 @@ class Engine:
         self._untold = False
         self._told_at = self._ran_at = time.monotonic()
         self._forward = forward
-        self._tuner = tuner if tuner is not None else Tuner(PLAIN)
+        self._tuner: Tunes = tuner if tuner is not None else Tuner(PLAIN)
         self._tuning = TuningState()
         self._model: Model | None = None
         self._buckets = EXACT
@@ -300,6 +301,8 @@ class Engine:
         if self._inference is None:
             raise RuntimeError("the engine has not loaded a model yet")
         started = time.monotonic()
+        for piece in batch:
+            piece.job.begun_at = piece.job.begun_at or started
         parts = [piece.job.encoded.part(piece.rows) for piece in batch]
         if self.model.is_tuned:
             wait = self._inference.start(parts)
@@ -394,6 +397,7 @@ class Engine:
             autocast_dtype=model.autocast_dtype,
             mps_amp_min_rows=model.mps_amp_min_rows,
             window=model.window,
+            engine=model.engine,
             forward=self._forward_name(model),
             warmup_ms=self._warmup_ms,
         )
@@ -418,6 +422,8 @@ class Engine:
         )
 
     def _forward_name(self, model: "Model") -> str:
+        if model.engine != TORCH:
+            return model.engine
         if model.is_tuned:
             return "network"
         return "packed" if model.is_packed and self._buckets == EXACT else LAYA

@@ -34,8 +34,10 @@ class ModelState:
     mps_amp_min_rows: int
     window: int
     forward: str
-    """`laya`, or `packed` where rows run unpadded on the CPU."""
+    """`laya`, or `packed` where rows run unpadded on the CPU, or the engine's name."""
     warmup_ms: int
+    engine: str = "torch"
+    """What runs it: one of `engines.names.ENGINES`."""
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields that `/health` has for each model, and for the default at its top."""
@@ -49,6 +51,7 @@ class ModelState:
             "autocast_dtype": self.autocast_dtype,
             "mps_amp_min_rows": self.mps_amp_min_rows,
             "window": self.window,
+            "engine": self.engine,
             "forward": self.forward,
             "warmup_ms": self.warmup_ms,
         }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from omni_jev_worker import log
-from omni_jev_worker.checkpoints import FILES
+from omni_jev_worker.artifacts.key import source_hash
 from omni_jev_worker.scores import Scores
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class KnownAnswers:
     def begin(self) -> None:
         """Read the checkpoint's files in a thread of its own, while other things are prepared."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="hash")
-        self._hash = thread.submit(self._read_checkpoint)
+        self._hash = thread.submit(source_hash, self._checkpoint)
         thread.shutdown(wait=False)
 
     def read(self, rows: "Sequence[tuple[str, Encoded]]") -> list[Scores] | None:
@@ -73,7 +73,7 @@ class KnownAnswers:
             log.warning(f"the answers to the parity rows cannot be kept: {fault}")
 
     def _path(self, rows: "Sequence[tuple[str, Encoded]]") -> Path:
-        key = hashlib.sha256(self._checkpoint_hash().encode())
+        key = hashlib.sha256(self.checkpoint_hash().encode())
         for name, version in sorted(self._versions.items()):
             key.update(f"{name} {version}\n".encode())
         for _, encoded in rows:
@@ -81,12 +81,6 @@ class KnownAnswers:
                 key.update(repr((item["ids"], list(item["markers"]), item["qtype"])).encode())
         return self._folder / f"{key.hexdigest()}.npz"
 
-    def _checkpoint_hash(self) -> str:
-        return self._hash.result() if self._hash is not None else self._read_checkpoint()
-
-    def _read_checkpoint(self) -> str:
-        key = hashlib.sha256()
-        for name in FILES:
-            with (self._checkpoint / name).open("rb") as file:
-                key.update(hashlib.file_digest(file, "sha256").digest())
-        return key.hexdigest()
+    def checkpoint_hash(self) -> str:
+        """Give the hash of the checkpoint's files."""
+        return self._hash.result() if self._hash is not None else source_hash(self._checkpoint)

@@ -7,8 +7,9 @@ from typing import Final
 from omni_jev_worker import checkpoints
 from omni_jev_worker.checkpoints import DEMO, HUB_FOLDERS, Checkpoint
 from omni_jev_worker.exits import Refusal, bad_configuration
+from omni_jev_worker.flag_values import MOST_LIMIT
 from omni_jev_worker.routing import OFF
-from omni_jev_worker.settings import LIMIT_FLAGS, MOST_LIMIT, Settings
+from omni_jev_worker.settings import LIMIT_FLAGS, Settings
 
 
 class Launch:
@@ -63,6 +64,8 @@ class Launch:
             "--length-buckets": _lengths(asked.length_buckets),
             "--release-memory": asked.release_memory,
             "--keep-warm": asked.keep_warm,
+            "--engine": asked.tuning.engine,
+            "--artifacts": asked.artifacts,
             "--weights": asked.tuning.weights,
             "--compile-cache": asked.compile_cache,
             "--forward": asked.forward,

@@ -9,7 +9,6 @@ laya's inner functions, which is why laya is pinned.
 import gc
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -25,16 +24,20 @@ from omni_jev_worker import accelerator, embedding, language, log, packed, short
 from omni_jev_worker.answers import Decoder, decoder_for, temperature_of
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.checkpoints import WEIGHTS, Checkpoint
-from omni_jev_worker.exits import bad_configuration
+from omni_jev_worker.encoded import Encoded as Encoded
+from omni_jev_worker.encoded import Started, join_groups
+from omni_jev_worker.encoded import Unanswerable as Unanswerable
+from omni_jev_worker.engines.forward import Foreign
+from omni_jev_worker.engines.names import TORCH
 from omni_jev_worker.laya_pass import LayaPass
 from omni_jev_worker.memory import MemoryWatch
 from omni_jev_worker.network.device_pass import DevicePass
 from omni_jev_worker.network.layouts import UnpaddedLayout
 from omni_jev_worker.packed import PackedForward
 from omni_jev_worker.placement import Placement
-from omni_jev_worker.rows import Lost, RowBuilder, Specials, Text
+from omni_jev_worker.rows import Text
 from omni_jev_worker.scores import NotFinite, Scores, differ
-from omni_jev_worker.tokens import around, reading_of
+from omni_jev_worker.tokenizing import check_tokenizer, row_builder
 from omni_jev_worker.tuned import Tuned
 from omni_jev_worker.tuning import Tuning
 from omni_jev_worker.versions import TESTED
@@ -53,63 +56,6 @@ _OPTIONS_A_ROW: Final = 8
 
 # Of a probability, between `packed` and laya's own pass; rounding alone makes some 1e-6.
 _MOST_DIFFERENCE: Final = 1e-4
-
-
-class Unanswerable(Exception):
-    """A question that this checkpoint cannot answer, with the reason for its client."""
-
-    def __init__(self, question: str, reason: str) -> None:
-        super().__init__(reason)
-        self.question = question
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A request's rows."""
-
-    ids: tuple[str, ...]
-    """The questions."""
-    internal: dict[str, Any]
-    """Laya's form of each question."""
-    items: list[dict[str, Any]]
-    """Laya's rows: token ids, positions of the options, type."""
-    groups: tuple[int, ...]
-    """How many rows, one after the other, each question has: more than one for many options."""
-    lost: tuple[Lost, ...]
-    """What was cut from each question's rows."""
-    embeds: bool = False
-    """Whether the rows are texts to be embedded, and no questions."""
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of all rows together, without padding."""
-        return sum(self.lengths)
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """The tokens of each row."""
-        return tuple(len(item["ids"]) for item in self.items)
-
-    def notes(self) -> dict[str, dict[str, Any]]:
-        """Say of each question what Laya's answer does not: what was cut, how many groups."""
-        noted: dict[str, dict[str, Any]] = {}
-        for name, groups, lost in zip(self.ids, self.groups, self.lost, strict=True):
-            note: dict[str, Any] = {}
-            if lost:
-                note["x_truncated"] = {
-                    "state": lost.state,
-                    "options": lost.options,
-                    "instructions": lost.instructions,
-                }
-            if groups > 1:
-                note["x_option_groups"] = groups
-            noted[name] = note
-        return noted
-
-    def part(self, rows: Sequence[int]) -> "Encoded":
-        """Give some of the rows, to run apart from the others."""
-        return replace(self, items=[self.items[row] for row in rows])
 
 
 available = accelerator.is_available
@@ -146,7 +92,7 @@ class Model:
         """
         waits = to_be_tuned and accelerator.is_available(device)
         self._agent = Agent(str(checkpoint.folder), device="cpu" if waits else device)
-        _check_tokenizer(self._agent, checkpoint.name)
+        check_tokenizer(self._agent, checkpoint.name)
         agent = self._agent
         self._placement = Placement(agent, checkpoint.folder / WEIGHTS)
         if waits:
@@ -156,8 +102,9 @@ class Model:
         self._laya = LayaPass(agent)
         self._packed: PackedForward | None = None
         self._tuned: Tuned | None = None
+        self._foreign: Foreign | None = None
         self._lengths_seen: set[int] = set()
-        self._rows = _row_builder(agent)
+        self._rows = row_builder(agent)
         self._decode = decoder_for(agent, QTYPES, temp_bucket)
         if not isinstance(self._decode, Decoder):
             log.warning("answers are made laya's own, longer way: the shorter one differs here")
@@ -165,12 +112,14 @@ class Model:
     @property
     def device(self) -> str:
         """Where the model is now: the engine moves it to the CPU when the device has no memory."""
+        if self._foreign is not None:
+            return self._foreign.device
         return str(self._agent.device.type)
 
     @property
     def home(self) -> str:
         """The device that the model was loaded for, if it could be had."""
-        return self._placement.home
+        return self._placement.home if self._foreign is None else self._foreign.device
 
     @property
     def lengths_seen(self) -> int:
@@ -194,6 +143,8 @@ class Model:
 
     def return_to_device(self) -> None:
         """Go back to where the model was loaded, on the engine's thread; raise why it cannot."""
+        if self._foreign is not None:
+            return
         if self._tuned is not None:
             self._tuned.go_home()
         else:
@@ -217,9 +168,31 @@ class Model:
         self._placement.restore()
         self._placement.go_home(torch.float32)
 
+    def export(self, write: Callable[[Any], None]) -> None:
+        """Give laya's model, in full precision on the CPU, to what writes it in another form."""
+        self._placement.restore()
+        with torch.inference_mode():
+            write(self._agent.model)
+
+    def adopt(self, foreign: Foreign) -> None:
+        """Run rows through another library than torch from now on."""
+        self._foreign = foreign
+
+    @property
+    def can_embed(self) -> bool:
+        """Whether texts can be embedded: that is done by torch's own encoder alone."""
+        return self._agent.model is not None
+
+    def drop_torch(self) -> None:
+        """Give the memory of torch's weights back: another library has its own."""
+        self._packed = None
+        self._agent.model = None
+        gc.collect()
+        self.release_memory()
+
     def unload(self) -> None:
         """Give the memory back. Nothing but the tokenizer's side can be used from then on."""
-        self._tuned = self._packed = None
+        self._tuned = self._packed = self._foreign = None
         self._agent.model = None
         gc.unfreeze()
         gc.collect()
@@ -253,8 +226,15 @@ class Model:
         return self._device_pass is not None
 
     @property
+    def engine(self) -> str:
+        """The name of what runs rows."""
+        return TORCH if self._foreign is None else self._foreign.engine
+
+    @property
     def takes_any_lengths(self) -> bool:
         """Whether rows of unlike lengths share a pass without padding."""
+        if self._foreign is not None:
+            return True
         if self._device_pass is None:
             return self.is_packed
         return isinstance(self._device_pass.layout, UnpaddedLayout)
@@ -294,6 +274,8 @@ class Model:
     @property
     def weights_dtype(self) -> str:
         """The type of the weights on the device, such as ``torch.float32``."""
+        if self._foreign is not None:
+            return self._foreign.weights
         return str(next(self._agent.model.parameters()).dtype)
 
     @property
@@ -383,6 +365,10 @@ class Model:
         return lambda: Scores(vectors, nothing)
 
     def _start(self, items: list[dict[str, Any]], buckets: Buckets) -> Callable[[], Scores]:
+        if self._foreign is not None:
+            self._lengths_seen.add(max(len(item["ids"]) for item in items))
+            found = self._foreign.forward(items)
+            return lambda: found
         if self._device_pass is not None:
             running = self._device_pass.start(items)
             self._lengths_seen.add(running.shape.length)
@@ -456,98 +442,5 @@ class Model:
         """Turn scores into laya's answers, one for each question."""
         options = [len(item["markers"]) for item in encoded.items]
         if len(options) > len(encoded.ids):
-            options, scores = _join_groups(encoded, scores)
+            options, scores = join_groups(encoded, scores)
         return self._decode(scores.logits, scores.act, options, encoded.internal)
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A pass that is under way."""
-
-    wait: Callable[[], Scores]
-    batch: Sequence[Encoded]
-
-    def results(self) -> list[Scores | NotFinite]:
-        """Wait for the pass; give the scores of each request's rows.
-
-        Raises `OutOfMemory`, and what torch raises.
-        """
-        with MemoryWatch() as told:
-            return self._split(self.wait())
-        raise told.shortage
-
-    def _split(self, scores: Scores) -> list[Scores | NotFinite]:
-        results: list[Scores | NotFinite] = []
-        start = 0
-        for encoded in self.batch:
-            end = start + len(encoded.items)
-            part = Scores(scores.logits[start:end], scores.act[start:end])
-            results.append(part if part.finite else NotFinite())
-            start = end
-        return results
-
-
-def _join_groups(encoded: Encoded, scores: Scores) -> tuple[list[int], Scores]:
-    """Make one row of the rows of each question, as if its options had fitted one.
-
-    Gives the options of each. The logits stand side by side as they are; the acts are those of the
-    row with the best option.
-    """
-    logits, acts = [], []
-    first = 0
-    for groups in encoded.groups:
-        rows = range(first, first + groups)
-        counts = [len(encoded.items[row]["markers"]) for row in rows]
-        parts = [scores.logits[row, :count] for row, count in zip(rows, counts, strict=True)]
-        joined = np.concatenate(parts)
-        best = max(rows, key=lambda row: parts[row - rows.start].max())
-        logits.append(joined)
-        acts.append(scores.act[best])
-        first += groups
-    most = max(map(len, logits))
-    padded = [np.pad(row, (0, most - len(row))) for row in logits]
-    return [len(row) for row in logits], Scores(np.stack(padded), np.stack(acts))
-
-
-def _row_builder(agent: Agent) -> RowBuilder:
-    tokenizer = agent.tok
-    specials = Specials(
-        tokenizer.cls_token_id,
-        tokenizer.sep_token_id,
-        tokenizer.mask_token_id,
-        tokenizer.mask_token,
-        around(tokenizer),
-    )
-    return RowBuilder(
-        reading_of(tokenizer),
-        specials,
-        window=int(agent.cfg.get("max_len", 512)),
-        head=int(agent.cfg.get("head_max_len", 192)),
-        keep_ends=tokenizer.truncation_side == "left",
-    )
-
-
-def _check_tokenizer(agent: Agent, checkpoint: str) -> None:
-    """Check what a row is made of: laya's special tokens, and ids that the weights know.
-
-    An id past the embedding is an error in the middle of a request, and on a GPU one after which
-    the process cannot use it any more.
-    """
-    tokenizer = agent.tok
-    used = []
-    for name in ("cls_token", "sep_token", "mask_token", "pad_token"):
-        number = getattr(tokenizer, f"{name}_id")
-        if number is None:
-            raise bad_configuration(
-                f"checkpoint {checkpoint}: tokenizer/tokenizer_config.json names no `{name}`"
-            )
-        used.append(number)
-    # Tokens added to the vocabulary may be there for other models, and mean nothing to this one.
-    added = tokenizer.get_added_vocab()
-    used.extend(number for text, number in tokenizer.get_vocab().items() if text not in added)
-    known = agent.model.encoder.get_input_embeddings().num_embeddings
-    if max(used) >= known:
-        raise bad_configuration(
-            f"checkpoint {checkpoint}: the tokenizer has a token number {max(used)}, "
-            f"but the weights know {known} tokens"
-        )

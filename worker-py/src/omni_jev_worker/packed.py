@@ -17,7 +17,6 @@ answers with laya's own before it uses any.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from omni_jev_worker.collate import Item
@@ -25,6 +24,7 @@ from omni_jev_worker.network.attention import RowByRow, SlidingMasks
 from omni_jev_worker.network.network import Inputs, Network, rotations
 from omni_jev_worker.network.parts import known_form, take_apart
 from omni_jev_worker.scores import Scores
+from omni_jev_worker.unpadded import TokenList, token_list
 
 Tensor = torch.Tensor
 
@@ -48,9 +48,9 @@ class PackedForward:
 
     def __call__(self, items: Sequence[Item]) -> tuple[Tensor, Tensor]:
         """Run laya's rows: logits (rows by options) and acts' probabilities (rows by acts)."""
-        lengths = [len(item["ids"]) for item in items]
+        tokens = token_list(items)
         with torch.inference_mode():
-            return self._network(_inputs(items, lengths), RowByRow(lengths, self._masks))
+            return self._network(_inputs(tokens), RowByRow(tokens.lengths, self._masks))
 
     def run(self, items: Sequence[Item]) -> Scores:
         """Run laya's rows and give their scores. Raises what torch raises."""
@@ -58,26 +58,15 @@ class PackedForward:
         return Scores(logits.numpy(), acts.numpy())
 
 
-def _inputs(items: Sequence[Item], lengths: Sequence[int]) -> Inputs:
-    """Say where everything of a batch lies in the list of its tokens."""
-    starts = np.cumsum([0, *lengths[:-1]])
-    counts = np.array([len(item["markers"]) for item in items])
-    # What the last layer answers for: each row's first token, then its options.
-    places = [
-        start + np.asarray((0, *item["markers"])) for start, item in zip(starts, items, strict=True)
-    ]
-    firsts = np.cumsum([0, *(1 + counts[:-1])])
-    options = firsts[:, None] + 1 + np.arange(counts.max())
-    present = np.arange(counts.max()) < counts[:, None]
-    options[~present] = 0
-    types = np.repeat([item["qtype"] for item in items], lengths)
+def _inputs(tokens: TokenList) -> Inputs:
+    """Bring a list of tokens to torch."""
     return Inputs(
-        ids=torch.from_numpy(np.concatenate([item["ids"] for item in items])),
-        positions=torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])),
-        types=torch.from_numpy(types),
-        firsts=torch.from_numpy(firsts),
-        options=torch.from_numpy(options),
-        present=torch.from_numpy(present),
-        wanted=torch.from_numpy(np.concatenate(places)),
-        wanted_lengths=tuple((1 + counts).tolist()),
+        ids=torch.from_numpy(tokens.ids),
+        positions=torch.from_numpy(tokens.positions),
+        types=torch.from_numpy(tokens.types),
+        firsts=torch.from_numpy(tokens.firsts),
+        options=torch.from_numpy(tokens.options),
+        present=torch.from_numpy(tokens.present),
+        wanted=torch.from_numpy(tokens.wanted),
+        wanted_lengths=tokens.wanted_lengths,
     )

@@ -46,6 +46,8 @@ class Job:
     result: "Future[Any]" = field(default_factory=Future)
     """Completed by the engine; until then it can be cancelled by whoever gave up."""
     queued_at: float = field(default_factory=time.monotonic)
+    begun_at: float = 0.0
+    """When the first of its rows were started; the engine's own until the result is there."""
     left: list[int] = field(init=False)
     """The rows that the engine has not been given yet; the queue's own."""
     parts: "list[tuple[Slice, Any]]" = field(default_factory=list)

@@ -19,6 +19,8 @@ MOST: Final = 64
 SECONDS: Final = 0.5
 """A slow model is not asked again and again: beside it nothing of this can be noticed."""
 
+MISDIRECTED: Final = 421
+
 _ABREAST: Final = 4
 
 
@@ -39,6 +41,9 @@ async def rehearse(application: Application, model: str, api_key: bytes | None) 
         statuses = await asyncio.gather(*asking)
         failed = [status for status in statuses if status != 200]
         if failed:
+            # A lane that takes less than this is asked for less as well.
+            if failed[0] == MISDIRECTED:
+                break
             log.warning(f"a request of the warm-up was answered {failed[0]}", phase="warmup")
             break
         answered += len(statuses)

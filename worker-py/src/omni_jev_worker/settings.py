@@ -8,13 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from omni_jev_worker import __version__, caches, log, processors, routing
-from omni_jev_worker.buckets import AUTO, OFF
-from omni_jev_worker.checkpoints import HUB_FOLDERS
+from omni_jev_worker import __version__, caches, flag_values, log, routing
+from omni_jev_worker.contradictions import (
+    IN_BACKGROUND,
+    reject_contradictions,
+    reject_what_cannot_be,
+)
+from omni_jev_worker.engines.names import DEVICES as PLACES
+from omni_jev_worker.engines.names import ENGINES, TORCH
 from omni_jev_worker.exits import bad_configuration, bad_flags
+from omni_jev_worker.lane import Lane
 from omni_jev_worker.protocol.dialects import DIALECTS, LAYA
 from omni_jev_worker.protocol.limits import Limits
-from omni_jev_worker.tuning import BF16, FP16, FP32, PRECISIONS, Tuning
+from omni_jev_worker.tuning import FP32, PRECISIONS, Tuning
 
 DEVICES: Final = ("auto", "mps", "cuda", "cpu")
 
@@ -30,9 +36,6 @@ _UNREAD: Final = {
     "LAYA_AUTO_TASK": None,
 }
 
-IN_BACKGROUND: Final = "--compile-in-background"
-"""The flag that has a second process compile."""
-
 _DEFAULT_LIMITS: Final = Limits()
 _LIMITS: Final = {
     "questions": ("--max-questions", "questions of a request"),
@@ -46,9 +49,6 @@ _LIMITS: Final = {
 
 LIMIT_FLAGS: Final = {field: flag for field, (flag, _) in _LIMITS.items()}
 """The flag of each field of `Limits`."""
-
-MOST_LIMIT: Final = 16 * 1024 * 1024
-"""The most that such a flag takes: what is read of a body at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,8 @@ class Settings:
     """Serve uncompiled until a second process has compiled."""
     compile_cache: str
     """The folder that keeps what the compiler made, for the next start."""
+    artifacts: str
+    """The folder that keeps what other engines than torch need of a checkpoint."""
     forward: str
     """`auto`, or `laya` for laya's own pass on the CPU too."""
     dialect: str
@@ -105,6 +107,8 @@ class Settings:
     """How many checkpoints are loaded at a time, the default and the preloaded ones included."""
     routing: str
     """Whether a state's language chooses the checkpoint: one of `routing.WAYS`."""
+    lane: Lane
+    """What is taken where there are other workers for the rest."""
     limits: Limits
     """How much one request may hold."""
     drain_timeout: float
@@ -124,10 +128,10 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
     raise `SystemExit`.
     """
     flags = _parser().parse_args(argv)
-    _reject_contradictions(flags)
-    _reject_what_cannot_be(flags)
+    reject_contradictions(flags)
+    reject_what_cannot_be(flags)
     return Settings(
-        device=flags.device or "auto",
+        device=PLACES.get(flags.engine, flags.device or "auto"),
         require_device=flags.require_device,
         model=flags.model,
         revision=flags.revision,
@@ -141,11 +145,12 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         length_buckets=flags.length_buckets,
         release_memory=flags.release_memory,
         keep_warm=flags.keep_warm,
-        tuning=Tuning(flags.weights, flags.compile),
+        tuning=Tuning(flags.weights, flags.compile, flags.engine),
         require_compile=flags.require_compile,
         require_parity=flags.require_parity,
         compile_in_background=flags.compile_in_background,
         compile_cache=flags.compile_cache or caches.compile_folder(environment, sys.platform),
+        artifacts=flags.artifacts or caches.artifacts_folder(environment, sys.platform),
         forward=flags.forward,
         dialect=flags.dialect,
         reject_truncated=flags.reject_truncated,
@@ -153,6 +158,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         preload=tuple(dict.fromkeys(flags.preload)),
         max_loaded=max(flags.max_loaded, 1 + len(set(flags.preload))),
         routing=flags.routing,
+        lane=Lane(tokens=flags.takes_tokens, questions=flags.takes_questions),
         limits=Limits(**{field: getattr(flags, field) for field in _LIMITS}),
         drain_timeout=flags.drain_timeout,
         api_key=_api_key(environment),
@@ -206,18 +212,31 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         default="demo",
         metavar="NAME|FOLDER",
-        type=_text,
+        type=flag_values.text,
         help="demo, english, multilingual, typed-decisions, or a checkpoint's folder "
         "(default: demo, a small made-up model)",
     )
-    add("--revision", type=_text, help="commit, branch or tag of a hub checkpoint")
+    add("--revision", type=flag_values.text, help="commit, branch or tag of a hub checkpoint")
+    add(
+        "--engine",
+        choices=ENGINES,
+        default=TORCH,
+        help="what runs the model: torch, or onnx (ONNX Runtime on a CPU), which is used only "
+        "where its answers are those of torch in full precision (default: torch)",
+    )
+    add(
+        "--artifacts",
+        type=flag_values.text,
+        metavar="FOLDER",
+        help="where what --engine needs of a checkpoint is kept (default: the user's cache folder)",
+    )
     add("--compile", action="store_true", help="compile the model at the start (mps and cuda)")
     add(
         "--weights",
         choices=PRECISIONS,
         default=FP32,
-        help="fp16 on mps and cuda, bf16 on a CPU that computes in it, each only where the answers "
-        "stay those of full precision (default: fp32, as laya has them)",
+        help="fp16 on mps and cuda, bf16 on a CPU that computes in it, int8 with --engine onnx, "
+        "where the answers stay those of full precision (default: fp32, as laya has them)",
     )
     add(
         IN_BACKGROUND,
@@ -232,48 +251,54 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--require-parity",
         action="store_true",
-        help="exit 78 when --compile or --weights changes an answer, instead of going without",
+        help="exit 78 when --compile or --weights changes an answer, instead of going without; "
+        "--engine always does",
     )
     add(
         "--compile-cache",
-        type=_text,
+        type=flag_values.text,
         metavar="FOLDER",
         help="where what the compiler made is kept (default: the user's cache folder)",
     )
-    add("--host", type=_host, help="address to listen on (default: 127.0.0.1)")
-    add("--port", type=_port, help="port to listen on, 0 for a free one (default: 8000)")
-    add("--uds", type=_text, metavar="PATH", help="Unix socket to listen on instead")
+    add("--host", type=flag_values.host, help="address to listen on (default: 127.0.0.1)")
+    add("--port", type=flag_values.port, help="port to listen on, 0 for a free one (default: 8000)")
+    add("--uds", type=flag_values.text, metavar="PATH", help="Unix socket to listen on instead")
     add("--log-level", choices=log.LEVELS, default="info", help="default: info")
-    add("--threads", type=_count, metavar="N", help="torch's threads on a CPU (default: chosen)")
+    add(
+        "--threads",
+        type=flag_values.count,
+        metavar="N",
+        help="torch's threads on a CPU (default: chosen)",
+    )
     add(
         "--max-queue",
-        type=_count,
+        type=flag_values.count,
         default=256,
         metavar="ROWS",
         help="questions that may wait or run before 503 (default: 256)",
     )
     add(
         "--request-timeout",
-        type=_some_seconds,
+        type=flag_values.some_seconds,
         metavar="SECONDS",
         help="answer 504 to a request that takes longer (default: the client decides)",
     )
     add(
         "--length-buckets",
-        type=_lengths,
+        type=flag_values.lengths,
         default="auto",
         metavar="auto|off|N,N,...",
         help="lengths in tokens that inputs are padded to; auto: on a GPU only (default: auto)",
     )
     add(
         "--release-memory",
-        type=_bytes,
+        type=flag_values.byte_count,
         metavar="BYTES",
         help="release cached memory past this footprint, such as 5GiB (default: never)",
     )
     add(
         "--keep-warm",
-        type=_some_seconds,
+        type=flag_values.some_seconds,
         metavar="SECONDS",
         help="run a tiny batch after so long an idle time (default: never)",
     )
@@ -297,7 +322,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--alias",
-        type=_text,
+        type=flag_values.text,
         metavar="NAME",
         help="another name for the default checkpoint, for a client that can only say NAME",
     )
@@ -305,13 +330,13 @@ def _parser() -> argparse.ArgumentParser:
         "--preload",
         action="append",
         default=[],
-        type=_text,
+        type=flag_values.text,
         metavar="NAME|FOLDER",
         help="prepare this checkpoint too at the start; may be given several times",
     )
     add(
         "--max-loaded",
-        type=_count,
+        type=flag_values.count,
         default=2,
         metavar="N",
         help="checkpoints loaded at a time, the default included; preloaded ones always fit "
@@ -324,69 +349,31 @@ def _parser() -> argparse.ArgumentParser:
         help="language: english and multilingual answer each the states that they can read, when "
         "either is the default; off: the default answers all (default: language)",
     )
+    add(
+        "--takes-tokens",
+        type=flag_values.count,
+        metavar="N",
+        help="answer 421 to a row of more, which another worker takes (default: the window)",
+    )
+    add(
+        "--takes-questions",
+        type=flag_values.count,
+        metavar="N",
+        help="answer 421 to a request of more questions, which another worker takes (default: all)",
+    )
     for field, (flag, help_text) in _LIMITS.items():
         default = getattr(_DEFAULT_LIMITS, field)
         text = f"most {help_text} before 413 (default: {default})"
-        add(flag, dest=field, type=_limit, default=default, metavar="N", help=text)
+        add(flag, dest=field, type=flag_values.limit, default=default, metavar="N", help=text)
     add(
         "--drain-timeout",
-        type=_seconds,
+        type=flag_values.seconds,
         default=10.0,
         metavar="SECONDS",
         help="time for requests in flight when asked to stop (default: 10)",
     )
     add("--version", action="version", version=f"%(prog)s {__version__}")
     return parser
-
-
-def _reject_contradictions(flags: argparse.Namespace) -> None:
-    if flags.uds is not None:
-        for name in ("host", "port"):
-            if getattr(flags, name) is not None:
-                raise bad_flags(f"--uds and --{name} contradict each other: give one of them")
-    if flags.require_device and flags.device in (None, "auto"):
-        raise bad_flags("--require-device needs --device to say which device is required")
-    if flags.revision is not None and not {flags.model, *flags.preload} & set(HUB_FOLDERS):
-        raise bad_flags(f"--revision is for hub checkpoints, and --model {flags.model} is none")
-    if flags.model in flags.preload:
-        raise bad_flags(f"--preload {flags.model}: this is --model already")
-    if flags.device == "cpu":
-        for option, given in (("--compile", flags.compile), ("--weights fp16", _has(flags, FP16))):
-            if given:
-                raise bad_flags(f"{option} works on mps and cuda, not with --device cpu")
-    if _has(flags, BF16):
-        if flags.compile:
-            raise bad_flags("--weights bf16 is for the CPU, where --compile brings nothing")
-        if flags.device not in (None, "auto", "cpu"):
-            raise bad_flags(f"--weights bf16 is for the CPU: use fp16 with --device {flags.device}")
-    if flags.compile_in_background:
-        if not flags.compile:
-            raise bad_flags(f"{IN_BACKGROUND} needs --compile")
-        if flags.require_compile:
-            raise bad_flags(
-                f"{IN_BACKGROUND} and --require-compile contradict each other: at first the model "
-                "is uncompiled"
-            )
-    if flags.require_compile and not flags.compile:
-        raise bad_flags("--require-compile needs --compile")
-    if flags.require_parity and not (flags.compile or flags.weights != FP32):
-        raise bad_flags("--require-parity needs --compile or --weights: nothing else is compared")
-
-
-def _reject_what_cannot_be(flags: argparse.Namespace) -> None:
-    if _has(flags, BF16) and not processors.has_native_bf16():
-        raise bad_configuration(
-            "--weights bf16: this processor does not compute in bf16, so it would be slower"
-        )
-    impossible = {"mps": sys.platform != "darwin", "cuda": sys.platform == "darwin"}
-    if flags.require_device and impossible.get(flags.device, False):
-        raise bad_configuration(
-            f"--require-device: {flags.device} does not exist on this system ({sys.platform})"
-        )
-
-
-def _has(flags: argparse.Namespace, weights: str) -> bool:
-    return bool(flags.weights == weights)
 
 
 def _api_key(environment: Mapping[str, str]) -> bytes | None:
@@ -399,75 +386,3 @@ def _api_key(environment: Mapping[str, str]) -> bytes | None:
             "LAYA_API_KEY begins or ends with white space or holds a control character"
         )
     return key.encode("utf-8", "surrogateescape")
-
-
-# Argparse puts the text of these errors after the name of the flag.
-
-
-def _text(value: str) -> str:
-    if not value or "\0" in value:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return value
-
-
-def _host(value: str) -> str:
-    _text(value)
-    try:
-        # What the system's look-up does first, and fails on: an empty or overlong label.
-        value.encode("idna")
-    except UnicodeError:
-        raise argparse.ArgumentTypeError("must be a host's name or address") from None
-    return value
-
-
-def _port(value: str) -> int:
-    if not value.isascii() or not value.isdigit() or int(value) > 65535:
-        raise argparse.ArgumentTypeError("must be a port: 0 to 65535")
-    return int(value)
-
-
-def _count(value: str) -> int:
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000_000:
-        raise argparse.ArgumentTypeError("must be a whole number from 1 to 1000000")
-    return int(value)
-
-
-def _limit(value: str) -> int:
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= MOST_LIMIT:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MOST_LIMIT}")
-    return int(value)
-
-
-def _seconds(value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError("must be a number of seconds from 0 to 3600")
-    return seconds
-
-
-def _some_seconds(value: str) -> float:
-    seconds = _seconds(value)
-    if seconds < 0.1:
-        raise argparse.ArgumentTypeError("must be a number of seconds from 0.1 to 3600")
-    return seconds
-
-
-def _bytes(value: str) -> int:
-    found = re.fullmatch("([0-9]{1,18})(|KiB|MiB|GiB)", value)
-    if found is None:
-        raise argparse.ArgumentTypeError("must be whole bytes, or whole KiB, MiB or GiB: 5GiB")
-    return int(found[1]) * {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[found[2]]
-
-
-def _lengths(value: str) -> str | tuple[int, ...]:
-    if value in (AUTO, OFF):
-        return value
-    if not re.fullmatch("[0-9]{1,5}(,[0-9]{1,5}){0,63}", value):
-        raise argparse.ArgumentTypeError("must be auto, off, or lengths in tokens: 64,128,256")
-    lengths = tuple(int(each) for each in value.split(","))
-    if list(lengths) != sorted(set(lengths)) or lengths[0] < 1:
-        raise argparse.ArgumentTypeError("must be auto, off, or rising lengths in tokens")
-    return lengths

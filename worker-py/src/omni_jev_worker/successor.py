@@ -17,8 +17,8 @@ from typing import Final
 
 from omni_jev_worker import log
 from omni_jev_worker.child_process import ChildProcess, NotStarted
+from omni_jev_worker.contradictions import IN_BACKGROUND
 from omni_jev_worker.exits import FAILED
-from omni_jev_worker.settings import IN_BACKGROUND
 from omni_jev_worker.sockets import LISTENER
 
 _MORE_SECONDS: Final = 5.0

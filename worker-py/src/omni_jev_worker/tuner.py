@@ -7,7 +7,7 @@ refuses is switched off, in the log, in `/health`, and in the exit code where th
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from omni_jev_worker import log
 from omni_jev_worker.exits import bad_configuration
@@ -37,6 +37,15 @@ class TuningState:
     def is_less(self) -> bool:
         """Whether something that was asked for is off."""
         return self.asked != self.given
+
+
+class Tunes(Protocol):
+    """Makes a model run as asked: a `Tuner`, or an `engines.adoption.Adoption`."""
+
+    asked: Tuning
+
+    def apply(self, model: "Model") -> TuningState:
+        """Do it, on the engine's thread, and say what was done. Raises `Refusal`."""
 
 
 @dataclass(slots=True)

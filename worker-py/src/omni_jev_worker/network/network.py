@@ -130,6 +130,10 @@ class Rotations:
         """Give cosines and sines for tokens at these places, each tokens by 1 by 1 by size."""
         return self._cosines[positions], self._sines[positions]
 
+    def at_all(self) -> tuple[Tensor, Tensor]:
+        """Give cosines and sines for every place, places by size."""
+        return self._cosines[:, 0, 0], self._sines[:, 0, 0]
+
     def to(self, device: torch.device) -> "Rotations":
         """Give the same on a device."""
         return Rotations(self._cosines.to(device), self._sines.to(device))

@@ -8,6 +8,7 @@ INVALID_REQUEST: Final = "invalid_request_error"
 AUTHENTICATION: Final = "authentication_error"
 UNAVAILABLE: Final = "service_unavailable"
 INTERNAL: Final = "internal_error"
+MISDIRECTED: Final = "misdirected_request"
 
 _MAX_FAULTS: Final = 16
 
@@ -44,6 +45,11 @@ def too_large(message: str) -> Problem:
 def overloaded(message: str, retry_after: int) -> Problem:
     """Make the 503 of a full queue; ``retry_after`` is in seconds."""
     return refused(503, UNAVAILABLE, message, [(b"retry-after", str(retry_after).encode())])
+
+
+def misdirected(message: str) -> Problem:
+    """Make the 421: this worker takes no such request, but another may (RFC 9110, 15.5.20)."""
+    return refused(421, MISDIRECTED, message)
 
 
 def internal() -> Problem:

@@ -1,0 +1,5 @@
+"""What is made of a checkpoint for an engine, kept from one start to the next.
+
+An artifact is a folder: the files that its engine wrote, and a manifest that says what of and by
+what they were made, their hash, and where they were proved.
+"""

@@ -1,0 +1,56 @@
+"""What the parity gate found of an artifact, kept in its manifest with where and by what."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from omni_jev_worker import __version__
+from omni_jev_worker.artifacts import machine
+from omni_jev_worker.artifacts.manifest import Manifest
+from omni_jev_worker.parity import Report, RowResult
+
+
+def proof_of(report: Report, tree: str, tools: Mapping[str, str]) -> dict[str, Any]:
+    """Put a proof together, for an artifact whose files have a hash, run by some tools here."""
+    return {
+        "passed": report.fault is None,
+        "tree": tree,
+        "platform": machine.here(),
+        "tools": {**tools, "omni-jev-worker": __version__},
+        "finite": report.finite,
+        "repeatable": report.repeatable,
+        "rows": [_row_to_json(row) for row in report.rows],
+    }
+
+
+def proven(manifest: Manifest, tools: Mapping[str, str]) -> Report | None:
+    """Give what the gate found, if it ran on this machine, with these files and tools; else none.
+
+    What it says of itself counts for nothing: the rows are judged again.
+    """
+    proof = manifest.proof
+    if proof is None:
+        return None
+    expected = (manifest.tree, machine.here(), {**tools, "omni-jev-worker": __version__})
+    if (proof.get("tree"), proof.get("platform"), proof.get("tools")) != expected:
+        return None
+    try:
+        rows = tuple(RowResult(**row) for row in proof["rows"])
+        report = Report(
+            rows, finite=proof["finite"] is True, repeatable=proof["repeatable"] is True
+        )
+        return report if rows and report.fault is None else None
+    except (KeyError, TypeError):
+        return None
+
+
+def _row_to_json(row: RowResult) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "tokens": row.tokens,
+        "options": row.options,
+        "alone": row.alone,
+        "together": row.together,
+        "act": row.act,
+        "hard_mismatch": row.hard_mismatch,
+        "near_tie": row.near_tie,
+    }

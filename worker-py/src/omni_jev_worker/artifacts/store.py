@@ -1,0 +1,143 @@
+"""The folder of all artifacts: found, checked, published whole, set aside.
+
+One artifact is changed by one process at a time, by a lock on a file beside its folder, which the
+system lets go when that process ends. Readers need none: a folder appears by one rename.
+"""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock
+
+from omni_jev_worker import log
+from omni_jev_worker.artifacts import manifest as manifests
+from omni_jev_worker.artifacts.key import Key
+from omni_jev_worker.artifacts.manifest import Corrupt, Manifest
+from omni_jev_worker.artifacts.tree import check_members, tree_hash
+from omni_jev_worker.engines import known
+
+STAGING: Final = ".staging-"
+"""The beginning of the name of a folder that is not published yet."""
+
+ASIDE: Final = ".corrupt-"
+"""What stands between the name of a folder and that of one set aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One that is there."""
+
+    folder: Path
+    manifest: Manifest
+
+
+class Store:
+    """A folder of artifacts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, key: Key) -> Path:
+        """Say where an artifact is, or would be."""
+        return self.root / key.folder
+
+    @contextmanager
+    def locked(self, key: Key) -> Iterator[None]:
+        """Be the only process that changes an artifact. Raises `OSError`."""
+        path = self.folder(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            yield
+
+    def find(self, key: Key) -> Artifact | None:
+        """Give a checked artifact; none where there is none, or a corrupt one, which is set aside.
+
+        Under its lock.
+        """
+        folder = self.folder(key)
+        if not folder.is_dir():
+            return None
+        try:
+            found = check(folder)
+            if found.key != key:
+                raise Corrupt("says that it is another one")
+        except (Corrupt, OSError) as fault:
+            self.set_aside(folder, str(fault))
+            return None
+        # So that it can be told which were used lately.
+        os.utime(folder)
+        return Artifact(folder, found)
+
+    @contextmanager
+    def staged(self) -> Iterator[Path]:
+        """Have a folder to put an artifact together in; what is left of it goes at the end."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=STAGING, dir=self.root))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def publish(self, staged: Path, key: Key) -> Artifact:
+        """Let a staged artifact be found, by one rename. Under its lock."""
+        target = self.folder(key)
+        if target.exists():
+            self.set_aside(target, "is replaced")
+        staged.chmod(0o755)
+        os.rename(staged, target)
+        return Artifact(target, manifests.read(target))
+
+    def set_aside(self, folder: Path, reason: str) -> Path:
+        """Rename an artifact so that it is not used, and say so."""
+        aside = folder.with_name(f"{folder.name}{ASIDE}{uuid.uuid4().hex[:8]}")
+        os.rename(folder, aside)
+        name = folder.relative_to(self.root)
+        log.warning(f"the artifact {name} {reason}: it is set aside as {aside.name}")
+        return aside
+
+    def all(self) -> list[Path]:
+        """Give the folders of the artifacts that are there, unchecked."""
+        return [each for each in self._folders() if not each.name.startswith(".") and _whole(each)]
+
+    def leftovers(self) -> list[Path]:
+        """Give the folders that are no artifacts: set aside, or staged by whoever is gone."""
+        staged = [each for each in self.root.glob(f"{STAGING}*") if each.is_dir()]
+        return staged + [each for each in self._folders() if not _whole(each)]
+
+    def _folders(self) -> list[Path]:
+        return sorted(each for each in self.root.glob("*/*") if each.is_dir() and _is_source(each))
+
+
+def _is_source(folder: Path) -> bool:
+    return not folder.parent.name.startswith(".")
+
+
+def _whole(folder: Path) -> bool:
+    return ASIDE not in folder.name
+
+
+def check(folder: Path) -> Manifest:
+    """Check an artifact's files against its manifest and its engine.
+
+    Raises `Corrupt`, and `OSError` where they cannot be read.
+    """
+    found = manifests.read(folder)
+    try:
+        engine = known.find(found.engine)
+    except KeyError:
+        raise Corrupt("is for an engine that is not known here") from None
+    check_members(folder, engine.members)
+    if tree_hash(folder, engine.members) != found.tree:
+        raise Corrupt("has files of another hash than its manifest says")
+    try:
+        engine.inspect(folder)
+    except ValueError as fault:
+        raise Corrupt(f"cannot be used: {fault}") from None
+    return found

@@ -1,0 +1,112 @@
+"""Has a model run by an engine other than torch: its artifact, the parity gate, then the engine.
+
+What was asked for by name runs or is refused; nothing else takes its place.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omni_jev_worker import log
+from omni_jev_worker.artifacts import proof as proofs
+from omni_jev_worker.artifacts.build import build
+from omni_jev_worker.artifacts.key import ANY_LENGTH, Key
+from omni_jev_worker.artifacts.store import Artifact, Store
+from omni_jev_worker.checkpoints import Checkpoint
+from omni_jev_worker.engines import known
+from omni_jev_worker.engines.forward import Engine, Foreign, Unavailable
+from omni_jev_worker.exits import Refusal, bad_configuration
+from omni_jev_worker.faults import is_the_machines, one_line
+from omni_jev_worker.known_answers import KnownAnswers
+from omni_jev_worker.parity import Reference, Report, take_reference
+from omni_jev_worker.tuner import TuningState
+from omni_jev_worker.tuning import PLAIN, Tuning
+
+if TYPE_CHECKING:
+    # For the types alone: this module is imported before torch may be.
+    from omni_jev_worker.model import Model
+
+
+@dataclass(slots=True)
+class Adoption:
+    """What is to run a model, and where its artifacts are."""
+
+    asked: Tuning
+    checkpoint: Checkpoint
+    store: Store
+    threads: int
+    known: KnownAnswers
+    """Where the answers of full precision are kept from one start to the next."""
+    compares: bool = False
+    """Run the gate whatever is known, and tell what it found instead of refusing."""
+
+    def apply(self, model: "Model") -> TuningState:
+        """Give a model that was loaded on the CPU to its engine.
+
+        Raises `Refusal` with the reason why it cannot be, and what the libraries raise.
+        """
+        try:
+            return self._apply(known.find(self.asked.engine), model)
+        except Unavailable as fault:
+            raise self._refusal(str(fault)) from None
+        except OSError as fault:
+            if is_the_machines(fault):
+                raise
+            reason = f"--artifacts {self.store.root} cannot be used ({fault.strerror or fault})"
+            raise self._refusal(reason) from None
+
+    def _apply(self, engine: Engine, model: "Model") -> TuningState:
+        tools = engine.check()
+        source = self.known.checkpoint_hash()
+        key = Key(source, self.asked.engine, ANY_LENGTH, self.asked.weights)
+        with self.store.locked(key):
+            artifact = self.store.find(key)
+            if artifact is None:
+                artifact = build(self.store, key, engine, self.checkpoint, model)
+            report = None if self.compares else proofs.proven(artifact.manifest, tools)
+            # Before the model is the engine's: the reference is torch's.
+            reference = self._reference(model) if report is None else None
+            begun = time.monotonic()
+            forward = engine.load(artifact.folder, model.window, self.threads)
+            model.adopt(Foreign(engine.name, engine.device, self.asked.weights, forward))
+            ms = round(1000 * (time.monotonic() - begun))
+            log.info(f"loaded {key}", phase="load", ms=ms, engine=engine.name)
+            if reference is not None:
+                report = self._prove(artifact, reference, model, engine)
+        if report is None or report.fault is not None:
+            # Only where it compares: `_prove` has refused otherwise.
+            fault = report.fault if report is not None and report.fault is not None else "?"
+            return TuningState(self.asked, PLAIN, (f"{self.asked}: {fault}",), report)
+        model.drop_torch()
+        return TuningState(self.asked, self.asked, (), report)
+
+    def _reference(self, model: "Model") -> Reference:
+        begun = time.monotonic()
+        reference, known_before = take_reference(model, self.known)
+        how = "read the known answers to" if known_before else "answered"
+        ms = round(1000 * (time.monotonic() - begun))
+        log.info(f"{how} the parity rows in full precision on the CPU", phase="parity", ms=ms)
+        return reference
+
+    def _prove(
+        self, artifact: Artifact, reference: Reference, model: "Model", engine: Engine
+    ) -> Report:
+        begun = time.monotonic()
+        report = reference.compare(model)
+        seconds = round(time.monotonic() - begun, 3)
+        proof = proofs.proof_of(report, artifact.manifest.tree, engine.check())
+        artifact.manifest.with_proof(proof | {"seconds": seconds}).write(artifact.folder)
+        if report.fault is None:
+            log.info(
+                f"{self.asked}: answers as full precision on the CPU does",
+                phase="parity",
+                largest_difference=round(report.largest, 6),
+                rows=len(report.rows),
+                ms=round(1000 * seconds),
+            )
+        elif not self.compares:
+            raise self._refusal(f"the parity gate is shut: {report.fault}")
+        return report
+
+    def _refusal(self, reason: str) -> Refusal:
+        return bad_configuration(f"{self.asked}: {one_line(reason, 400)}")
