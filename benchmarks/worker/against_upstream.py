@@ -22,11 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.worker.raw import Line, Raw, of
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "recipe" / "demo"
@@ -178,6 +182,7 @@ async def until_answering(
 
 async def measure(options: argparse.Namespace, logs: Path) -> int:
     """Starts both, measures, prints; the exit code."""
+    raw = Raw(options.raw, "against_upstream")
     bodies = workload(200)
     ports = {"upstream": free_port(), "omni-jev": free_port()}
     upstream: list[str | Path] = [sys.executable, ROOT / "benchmarks/worker/upstream.py"]
@@ -202,32 +207,43 @@ async def measure(options: argparse.Namespace, logs: Path) -> int:
             rounds[clients] = []
             for _ in range(options.rounds):
                 order = random.sample(list(ports), len(ports))
-                rounds[clients].append(
-                    {
-                        name: await load(ports[name], bodies, clients, options.seconds)
-                        for name in order
-                    }
-                )
+                one = {
+                    name: await load(ports[name], bodies, clients, options.seconds)
+                    for name in order
+                }
+                rounds[clients].append(one)
+                sides = {name: asdict(side) for name, side in one.items()}
+                raw.record("round", clients=clients, sides=sides)
     wrong += sum(side.wrong for each in rounds.values() for one in each for side in one.values())
-    report(rounds, wrong)
+    raw.record("end", wrong=wrong)
+    print(report(rounds, wrong))
     return 1 if wrong else 0
 
 
-def report(rounds: dict[int, list[dict[str, Round]]], wrong: int) -> None:
-    """Prints the table."""
-    print("| clients | | upstream | omni-jev | ratio, median and quartiles |")
-    print("| --- | --- | --- | --- | --- |")
+def summary(lines: Sequence[Line]) -> str:
+    """Draw the table of recorded rounds."""
+    rounds: dict[int, list[dict[str, Round]]] = {}
+    for line in of(lines, "round"):
+        sides = {name: Round(**side) for name, side in line["sides"].items()}
+        rounds.setdefault(line["clients"], []).append(sides)
+    return report(rounds, sum(line["wrong"] for line in of(lines, "end")))
+
+
+def report(rounds: dict[int, list[dict[str, Round]]], wrong: int) -> str:
+    """Draws the table."""
+    rows = ["| clients | | upstream | omni-jev | ratio, median and quartiles |"]
+    rows.append("| --- | --- | --- | --- | --- |")
     for clients, each in rounds.items():
         for title, value in FIGURES.items():
             theirs = [value(one["upstream"]) for one in each]
             ours = [value(one["omni-jev"]) for one in each]
             ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
             low, middle, high = statistics.quantiles(ratios, n=4)
-            print(
+            rows.append(
                 f"| {clients} | {title} | {statistics.median(theirs):.1f} "
                 f"| {statistics.median(ours):.1f} | {middle:.2f} ({low:.2f} to {high:.2f}) |"
             )
-    print(f"\nwrong answers: {wrong}")
+    return "\n".join([*rows, f"\nwrong answers: {wrong}"])
 
 
 def main() -> int:
@@ -237,6 +253,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each server in a round")
+    parser.add_argument("--raw", type=Path, help="append each round's times to this file")
     parser.add_argument("flags", nargs="*", help="the worker's, after --")
     options = parser.parse_args()
     if importlib.util.find_spec("fastapi") is None:

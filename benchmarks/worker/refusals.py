@@ -1,6 +1,6 @@
 """How long the worker takes to answer what needs no torch: help, a bad flag, no checkpoint.
 
-    .venv/bin/python benchmarks/worker/refusals.py [--times 20]
+    .venv/bin/python benchmarks/worker/refusals.py [--times 20] [--raw FILE]
 
 Prints the median and the longest time from the process's start to its end, and the processor time,
 which a busy machine changes less.
@@ -15,7 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.worker.raw import Line, Raw, of
 
 SOURCE = Path(__file__).resolve().parents[2] / "worker-py/src"
 ASKED = {
@@ -57,16 +62,26 @@ def main() -> None:
     """Measure each in turn and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--raw", type=Path, help="append each run's times to this file")
     options = parser.parse_args()
-    print("| asked for | median ms | longest ms | processor ms |\n| --- | ---: | ---: | ---: |")
+    raw = Raw(options.raw, "refusals")
     with tempfile.TemporaryDirectory() as folder:
         for name, (flags, code) in ASKED.items():
-            runs = [measure(flags, code, folder) for _ in range(options.times)]
-            wall, processor = zip(*runs, strict=True)
-            print(
-                f"| {name} | {statistics.median(wall):.0f} | {max(wall):.0f} "
-                f"| {statistics.median(processor):.0f} |"
-            )
+            for _ in range(options.times):
+                wall, processor = measure(flags, code, folder)
+                raw.record("run", asked=name, ms=wall, processor_ms=processor)
+    print(summary(raw.lines))
+
+
+def summary(lines: Sequence[Line]) -> str:
+    """Draw the table."""
+    rows = ["| asked for | median ms | longest ms | processor ms |", "| --- | ---: | ---: | ---: |"]
+    for name in dict.fromkeys(line["asked"] for line in of(lines, "run")):
+        runs = [line for line in of(lines, "run") if line["asked"] == name]
+        wall, processor = ([run[key] for run in runs] for key in ("ms", "processor_ms"))
+        middle = f"{statistics.median(wall):.0f} | {max(wall):.0f}"
+        rows.append(f"| {name} | {middle} | {statistics.median(processor):.0f} |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ import random
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.worker.against_upstream import (
@@ -30,12 +32,14 @@ from benchmarks.worker.against_upstream import (
     until_answering,
     workload,
 )
+from benchmarks.worker.raw import Line, Raw, of
 
 CLIENTS = (1, 8, 32)
 
 
 async def measure(options: argparse.Namespace, logs: Path) -> None:
     """Starts one for each number, measures, prints."""
+    raw = Raw(options.raw, "threads")
     bodies = workload(200)
     ports = {number: free_port() for number in range(1, options.most + 1)}
     with ExitStack() as servers:
@@ -53,27 +57,32 @@ async def measure(options: argparse.Namespace, logs: Path) -> None:
         for number in range(options.beside):
             busy: list[str | Path] = [sys.executable, "-c", "while True: pass"]
             servers.enter_context(running(busy, logs / f"busy {number}", {}))
-        print("| clients | threads | p50 ms | p99 ms | answers/s | answers/s, of one thread's |")
-        print("| --- | --- | --- | --- | --- | --- |")
         for clients in CLIENTS:
-            rounds: list[dict[int, Round]] = []
             for _ in range(options.rounds):
                 order = random.sample(list(ports), len(ports))
-                rounds.append(
-                    {n: await load(ports[n], bodies, clients, options.seconds) for n in order}
-                )
-            for number in ports:
-                report(clients, number, rounds)
+                one = {n: await load(ports[n], bodies, clients, options.seconds) for n in order}
+                raw.record("round", clients=clients, threads={n: asdict(r) for n, r in one.items()})
+    print(summary(raw.lines))
 
 
-def report(clients: int, number: int, rounds: list[dict[int, Round]]) -> None:
-    """Prints a line."""
-    shown = [
-        f"{statistics.median(value(one[number]) for one in rounds):.1f}"
-        for value in FIGURES.values()
-    ]
-    ratio = statistics.median(one[number].rate / one[1].rate for one in rounds)
-    print(f"| {clients} | {number} | {' | '.join(shown)} | {ratio:.2f} |", flush=True)
+def summary(lines: Sequence[Line]) -> str:
+    """Draws the table of rounds."""
+    rows = ["| clients | threads | p50 ms | p99 ms | answers/s | answers/s, of one thread's |"]
+    rows.append("| --- | --- | --- | --- | --- | --- |")
+    rounds: dict[int, list[dict[int, Round]]] = {}
+    for line in of(lines, "round"):
+        # Read from a file, numbers that are keys are texts.
+        one = {int(number): Round(**done) for number, done in line["threads"].items()}
+        rounds.setdefault(line["clients"], []).append(one)
+    for clients, each in rounds.items():
+        for number in sorted(each[0]):
+            shown = [
+                f"{statistics.median(value(one[number]) for one in each):.1f}"
+                for value in FIGURES.values()
+            ]
+            ratio = statistics.median(one[number].rate / one[1].rate for one in each)
+            rows.append(f"| {clients} | {number} | {' | '.join(shown)} | {ratio:.2f} |")
+    return "\n".join(rows)
 
 
 def main() -> None:
@@ -84,6 +93,7 @@ def main() -> None:
     parser.add_argument("--beside", type=int, default=0, help="busy processes on the same cores")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each in a round")
+    parser.add_argument("--raw", type=Path, help="append each round's times to this file")
     parser.add_argument("flags", nargs="*", help="the worker's, after --")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="omni-jev-bench-") as logs:

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.gpu.table import Table
 from benchmarks.laya.again import tables_of
 from benchmarks.laya.results import read
+from benchmarks.worker import against_upstream, refusals, threads
 from tests.harness.omni_jev import ROOT
 
 PAGE = "docs/claims.md"
@@ -163,6 +164,8 @@ def results(file: str) -> list[str]:
     path = ROOT / file
     if path.suffix == ".jsonl" and path.is_relative_to(ROOT / "benchmarks" / "laya"):
         return tables_of(read([path])).splitlines()
+    if path.suffix == ".jsonl" and path.is_relative_to(ROOT / "benchmarks" / "worker"):
+        return _worker_table(path).splitlines()
     if path.suffix == ".jsonl":
         return _gpu_table(path).splitlines()
     if path.suffix == ".json":
@@ -174,6 +177,17 @@ def _gpu_table(path: Path) -> str:
     """Draw the table of a run of `benchmarks/gpu` from its last line."""
     last = json.loads(path.read_text().splitlines()[-1])
     return Table(last["upstream"], last["ours"], judged=True).markdown()
+
+
+def _worker_table(path: Path) -> str:
+    """Draw the table of a file that a program of `benchmarks/worker` wrote with `--raw`."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    drawn = {
+        "against_upstream": against_upstream.summary,
+        "refusals": refusals.summary,
+        "threads": threads.summary,
+    }
+    return drawn[lines[0]["program"]](lines)
 
 
 def _objects(value: Any) -> Iterator[str]:
