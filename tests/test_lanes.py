@@ -13,6 +13,7 @@ import pytest
 from tests.harness.client import Answer, assert_own_error
 from tests.harness.clients import Clients, assert_soon
 from tests.harness.decisions import MOOD, REFUND, TEAM, decision
+from tests.harness.lanes import ask, route, wait_for_lane
 from tests.harness.logged_process import kill
 from tests.harness.omni_jev import START_SECONDS, OmniJev, binary, clean_environment
 
@@ -45,27 +46,6 @@ def lanes() -> Iterator[OmniJev]:
         wait_for_lane(running, "main")
         wait_for_lane(running, "quick")
         yield running
-
-
-def ask(
-    running: OmniJev, body: object, lane: str | None = None, request_id: str | None = None
-) -> Answer:
-    headers = {"x-omni-jev-lane": lane, "x-request-id": request_id}
-    given = {name: value for name, value in headers.items() if value is not None}
-    return running.ask("POST", "/v1/systemone", body, headers=given)
-
-
-def wait_for_lane(running: OmniJev, lane: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while (answer := ask(running, KINDS["short"], lane)).status != 200:
-        assert answer.status == 503, answer.body
-        assert time.monotonic() < deadline, running.process.log
-        running.process.wait_for_news(0.2)
-
-
-def route(answer: Answer) -> tuple[str | None, str | None]:
-    assert answer.status == 200, answer.body
-    return answer.header("x-omni-jev-lane"), answer.header("x-omni-jev-routing-reason")
 
 
 def answers(answer: Answer) -> Any:

@@ -172,7 +172,7 @@ impl Endpoint {
     }
 
     /// The host without brackets, if this is a network address.
-    pub(crate) fn host(&self) -> Option<&str> {
+    pub fn host(&self) -> Option<&str> {
         match &self.0 {
             Place::Web { authority, .. } => Some(
                 authority
@@ -184,7 +184,8 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// The port, the scheme's own if none was given; 0 for a Unix socket.
+    pub fn port(&self) -> u16 {
         match &self.0 {
             Place::Web { tls, authority, .. } => {
                 authority.port_u16().unwrap_or(if *tls { 443 } else { 80 })
@@ -193,12 +194,13 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn is_tls(&self) -> bool {
+    /// Whether it is reached over TLS.
+    pub fn is_tls(&self) -> bool {
         matches!(self.0, Place::Web { tls: true, .. })
     }
 
     /// What goes before every forwarded path: empty, or `/…` without a closing slash.
-    pub(crate) fn prefix(&self) -> &str {
+    pub fn prefix(&self) -> &str {
         match &self.0 {
             Place::Web { prefix, .. } => prefix,
             Place::Unix(_) => "",
@@ -206,7 +208,7 @@ impl Endpoint {
     }
 
     /// The `Host` of a request whose client sent none (HTTP/1.0).
-    pub(crate) fn host_header(&self) -> &str {
+    pub fn host_header(&self) -> &str {
         match &self.0 {
             Place::Web { authority, .. } => authority.as_str(),
             Place::Unix(_) => "localhost",

@@ -29,6 +29,8 @@ pub struct Frontend {
     life: watch::Sender<Life>,
     /// What waits for each backend.
     requests: Vec<Requests>,
+    /// Told when a lane is not the one that was measured.
+    stray: Option<watch::Receiver<Option<String>>>,
     /// What each forwarding thread says at its end.
     reports: mpsc::UnboundedReceiver<Result<usize, FrontendError>>,
     threads: Vec<JoinHandle<()>>,
@@ -131,11 +133,13 @@ impl Frontend {
             })
         });
         let trace = trace.transpose()?;
-        let (specs, backends): (Vec<_>, Vec<_>) = lanes
-            .into_iter()
-            .map(|lane| (lane.spec, lane.backend))
-            .unzip();
-        let lanes = Arc::new(Lanes::new(specs, trace));
+        let (mut specs, mut measured, mut backends) = (Vec::new(), Vec::new(), Vec::new());
+        for lane in lanes {
+            specs.push(lane.spec);
+            measured.push(lane.measured);
+            backends.push(lane.backend);
+        }
+        let lanes = Arc::new(Lanes::new(specs, measured, trace));
         let registered = registry.sub_registry_with_prefix("omni_jev_frontend");
         registered.register_collector(Box::new(LaneMetrics {
             chooser: lanes.chooser(),
@@ -185,6 +189,7 @@ impl Frontend {
             admin_address: admin.as_ref().map(|(_, address)| *address),
             life,
             requests,
+            stray: common.lanes.as_ref().map(|lanes| lanes.stray()),
             reports,
             threads: Vec::new(),
             running: 0,
@@ -224,6 +229,16 @@ impl Frontend {
     /// What waits for one of several backends, in the order in which they were given.
     pub fn lane_requests(&self, lane: usize) -> Option<Requests> {
         self.requests.get(lane).cloned()
+    }
+
+    /// Waits until a lane turns out to serve something else than was measured there, and says what.
+    pub async fn stray_profile(&self) -> String {
+        if let Some(mut stray) = self.stray.clone()
+            && let Ok(found) = stray.wait_for(Option::is_some).await
+        {
+            return found.clone().unwrap_or_default();
+        }
+        std::future::pending().await
     }
 
     /// Begins to end: `/readyz` says so at once, after the grace no connection is

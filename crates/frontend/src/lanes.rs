@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use http::header::HeaderValue;
 use http::{HeaderMap, HeaderName};
-use omni_jev_lanes::{Ask, Choice, Chooser, LaneSpec, Outcome, Reason, Refusal, Ticket, Tried};
+use omni_jev_lanes::{
+    Ask, Choice, Chooser, Identity, LaneSpec, Outcome, Reason, Refusal, Ticket, Tried,
+};
 use tokio::sync::watch;
 
 use crate::Backend;
@@ -31,6 +33,9 @@ const SOON: Duration = Duration::from_secs(1);
 pub struct LaneBackend {
     /// Its name, what it takes, and what was measured of it.
     pub spec: LaneSpec,
+    /// What its measured times are of, if there are any. If something else serves there they are
+    /// forgotten, which [`Frontend::stray_profile`](crate::Frontend::stray_profile) tells.
+    pub measured: Option<Identity>,
     /// Where it is, or why it is not.
     pub backend: watch::Receiver<Backend>,
 }
@@ -39,18 +44,47 @@ pub struct LaneBackend {
 pub(crate) struct Lanes {
     chooser: Arc<Mutex<Chooser>>,
     names: Vec<(String, HeaderValue)>,
+    /// What each lane's measured times are of.
+    measured: Mutex<Vec<Option<Identity>>>,
+    stray: watch::Sender<Option<String>>,
     pub(crate) trace: Option<Trace>,
 }
 
 impl Lanes {
-    pub(crate) fn new(specs: Vec<LaneSpec>, trace: Option<Trace>) -> Self {
+    pub(crate) fn new(
+        specs: Vec<LaneSpec>,
+        measured: Vec<Option<Identity>>,
+        trace: Option<Trace>,
+    ) -> Self {
         let header =
             |name: &str| HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("unnamed"));
         let names = specs.iter().map(|spec| spec.name.clone());
         Self {
             names: names.map(|name| (name.clone(), header(&name))).collect(),
             chooser: Arc::new(Mutex::new(Chooser::new(specs))),
+            measured: Mutex::new(measured),
+            stray: watch::channel(None).0,
             trace,
+        }
+    }
+
+    /// Tells when a lane turns out to be another than was measured.
+    pub(crate) fn stray(&self) -> watch::Receiver<Option<String>> {
+        self.stray.subscribe()
+    }
+
+    /// Compares what serves at a lane with what was measured there, once.
+    pub(crate) fn identify(&self, lane: usize, found: &Identity) {
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = measured.get_mut(lane) else {
+            return;
+        };
+        if let Some(was) = known.take_if(|known| known != found) {
+            lock(&self.chooser).forget(lane);
+            let name = self.name(lane);
+            self.stray.send_replace(Some(format!(
+                "the profile of the lane {name} is of {was}, and what serves there is {found}"
+            )));
         }
     }
 

@@ -73,6 +73,13 @@ impl Chooser {
         }
     }
 
+    /// What was measured of a lane is not of what serves there now: it is forgotten.
+    pub fn forget(&mut self, lane: usize) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.forget();
+        }
+    }
+
     /// The lane for what is no decision: the first one that is ready, or that was asked for.
     ///
     /// # Errors

@@ -126,6 +126,11 @@ impl Lane {
         }
     }
 
+    /// What was measured is of something else: only what is observed from now on counts.
+    pub(crate) fn forget(&mut self) {
+        self.estimates = Estimates::new(Prior::built_in());
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.line.len()
     }

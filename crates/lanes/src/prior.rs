@@ -1,7 +1,10 @@
 //! What a request takes before anything was observed.
 
+use serde::{Deserialize, Serialize};
+
 /// A measured time: so many questions of so many tokens take so many seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Point {
     /// Tokens of the longest row.
     pub tokens: u32,

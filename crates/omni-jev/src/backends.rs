@@ -1,7 +1,7 @@
 //! What the frontend forwards to, and who tells it of each: one backend, or several lanes.
 
 use omni_jev_frontend::{
-    Backend, Config, Frontend, LaneBackend, LaneSpec, Limits, Registry, StartError,
+    Backend, Config, Frontend, LaneBackend, LaneSpec, Limits, Prior, Registry, StartError,
 };
 use tokio::sync::watch;
 use tracing::info;
@@ -66,8 +66,10 @@ impl Backends {
             let lanes = self.members.iter().map(|member| LaneBackend {
                 spec: LaneSpec {
                     helps: member.lane.helps,
+                    prior: member.lane.prior.clone(),
                     ..LaneSpec::new(&member.lane.name, member.lane.limits)
                 },
+                measured: member.lane.measured.clone(),
                 backend: member.state.subscribe(),
             });
             return Frontend::start_lanes(config, lanes.collect(), registry);
@@ -84,6 +86,8 @@ impl Backends {
                 limits,
                 helps,
                 url,
+                measured,
+                ..
             } = lane;
             match url {
                 Some(url) if !self.has_lanes => {
@@ -97,6 +101,7 @@ impl Backends {
                     max_tokens = limits.max_tokens,
                     max_questions = limits.max_questions,
                     helps,
+                    measured = measured.is_some(),
                     "a lane"
                 ),
             }
@@ -144,6 +149,8 @@ fn only(url: omni_jev_frontend::Endpoint) -> Lane {
         name: "backend".to_owned(),
         limits: Limits::NONE,
         helps: false,
+        prior: Prior::built_in(),
+        measured: None,
         url: Some(url),
     }
 }

@@ -4,12 +4,13 @@ mod complaint;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser};
+use clap::{Args, Parser, Subcommand};
 
 use serde::Serialize;
 
 pub(crate) use self::complaint::complaint;
-use crate::control::Command;
+use crate::calibrate::CalibrateFlags;
+use crate::control::WorkerCommand;
 
 /// Serves Laya behind the Jev API: forwards `/v1/systemone` unchanged and keeps the worker alive that answers it.
 ///
@@ -31,6 +32,17 @@ pub(crate) struct Flags {
     /// The worker's own flags, after `--`: `omni-jev -- --model english --device mps`
     #[arg(last = true, value_name = "WORKER FLAGS")]
     pub(crate) for_worker: Vec<String>,
+}
+
+/// What else than serving.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows, restarts or stops the workers of a running omni-jev
+    #[command(subcommand)]
+    Worker(WorkerCommand),
+
+    /// Measures every lane on this machine, and writes what `--lanes auto` reads
+    Calibrate(CalibrateFlags),
 }
 
 /// The settings as flags: text, read by the same code as the file and the environment.
@@ -80,6 +92,16 @@ pub(crate) struct SettingFlags {
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     drain_timeout: Option<String>,
+
+    /// `auto`: every worker is a lane, and takes what the profile says that it is quicker at
+    #[arg(long, value_name = "MODE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lanes: Option<String>,
+
+    /// What `omni-jev calibrate` has measured [default with --lanes auto: omni-jev-profile.json]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
 
     /// Write a line of JSON there for each decision: where it went, why, and when what happened to it
     #[arg(long, value_name = "FILE")]

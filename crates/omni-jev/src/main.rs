@@ -3,6 +3,7 @@
 mod allocator;
 mod announce;
 mod backends;
+mod calibrate;
 mod control;
 mod exit;
 mod flags;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
-use crate::flags::Flags;
+use crate::flags::{Command, Flags};
 use crate::settings::Settings;
 
 /// A process that may open fewer files does not start.
@@ -41,8 +42,10 @@ fn main() -> ExitCode {
         }
         Err(error) => return exit::usage(&flags::complaint(&error)),
     };
-    if let Some(command) = &flags.command {
-        return control::client::run(command);
+    match &flags.command {
+        Some(Command::Worker(command)) => return control::client::run(command),
+        Some(Command::Calibrate(asked)) => return calibrate::run(asked),
+        None => {}
     }
     if let Err(error) = can_open_files() {
         return exit::unavailable(&format!(

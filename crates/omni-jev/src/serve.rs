@@ -13,7 +13,7 @@ use crate::backends::Backends;
 use crate::control::server::Server;
 use crate::notify::Notifier;
 use crate::python::PythonError;
-use crate::settings::{AdminBind, Settings, Worker};
+use crate::settings::{AdminBind, ProfileMismatch, Settings, Worker};
 use crate::stop_signal::StopSignals;
 use crate::team::Team;
 use crate::{allocator, announce, exit, logging, python, worker};
@@ -52,13 +52,21 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
     };
     log_listeners(&frontend);
     backends.log();
+    if let Some(reason) = &settings.profile_note {
+        warn!(%reason, "the profile is not used: estimates begin with those built in");
+    }
     let seen = backends.any();
 
     if !settings.supervises() {
         notifier.ready();
-        let signal = signals.next().await;
-        info!(signal, "stopping; another signal ends it at once");
-        return end(frontend, None, &mut signals, &notifier, None).await;
+        let failure = tokio::select! {
+            signal = signals.next() => {
+                info!(signal, "stopping; another signal ends it at once");
+                None
+            }
+            failure = stray_profile(&settings, &frontend) => Some(failure),
+        };
+        return end(frontend, None, &mut signals, &notifier, failure).await;
     }
     let team = match Team::start(specs, &backends.workers()) {
         Ok(team) => Arc::new(team),
@@ -73,15 +81,35 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
         let status = first.borrow().status();
         tokio::spawn(notifier.clone().follow(status, seen.clone()));
     }
-    let failure = until_an_end(&settings, &frontend, seen, &team, &mut signals).await;
+    let failure = tokio::select! {
+        failure = until_an_end(&settings, &frontend, seen, &team, &mut signals) => failure,
+        failure = stray_profile(&settings, &frontend) => Some(failure),
+    };
     let code = end(frontend, Some(&team), &mut signals, &notifier, failure).await;
     // Asked to the end: a stop that takes long is one to look into.
     drop(control);
     code
 }
 
+/// Waits until a lane turns out to be another than the profile is of. That is a failure, unless it was said that such a
+/// profile is to be ignored: its times are forgotten in any case.
+async fn stray_profile(settings: &Settings, frontend: &Frontend) -> Failure {
+    let reason = frontend.stray_profile().await;
+    if settings.profile_mismatch == ProfileMismatch::Ignore {
+        warn!(%reason, "the profile's times are not used for this lane");
+        return std::future::pending().await;
+    }
+    Failure {
+        kind: FailureKind::Configuration,
+        reason: format!(
+            "{reason}: run `omni-jev calibrate`, or set OMNI_JEV_PROFILE_MISMATCH=ignore to go on without"
+        ),
+        exit_code: None,
+    }
+}
+
 /// Every worker's program and patience.
-fn specs(settings: &Settings) -> Result<Vec<WorkerSpec>, PythonError> {
+pub(crate) fn specs(settings: &Settings) -> Result<Vec<WorkerSpec>, PythonError> {
     let spec = |worker: &Worker| {
         let python = python::find(worker.python.as_deref())?;
         Ok(worker::spec(worker, settings.backend_timeout.0, python))

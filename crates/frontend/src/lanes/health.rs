@@ -1,4 +1,5 @@
-//! A look at each lane's own health now and then: whether its answers still agree with the reference.
+//! A look at each lane's own health now and then: whether its answers still agree with the reference,
+//! and whether it serves what was measured there.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,7 +10,8 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Request, Uri};
 use http_body_util::Full;
-use serde::Deserialize;
+use omni_jev_lanes::Identity;
+use serde_json::Value;
 
 use crate::forward;
 use crate::forward::upstream::{Target, Upstream};
@@ -19,25 +21,6 @@ use crate::shard::Shard;
 const EVERY: Duration = Duration::from_secs(1);
 /// What a look may take.
 const LIMIT: Duration = Duration::from_secs(2);
-
-/// The part of a worker's health that matters here.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Health {
-    engine: Option<Engine>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Engine {
-    parity: Option<Parity>,
-}
-
-/// What the last comparison of the engine's answers with the reference's gave.
-#[derive(Debug, Deserialize)]
-struct Parity {
-    passed: bool,
-}
 
 /// Looks for ever. Whoever has no health or no engine of this kind is taken at its answers.
 pub(crate) async fn watch(shard: Rc<Shard>, lane: usize) {
@@ -93,7 +76,9 @@ async fn ask(shard: &Shard, lane: usize, target: &Target) -> Option<bool> {
         sent.as_mut().poll(cx)
     });
     let answer = answer.await.ok()?;
-    let health: Health = serde_json::from_slice(answer.body()).ok()?;
-    let parity = health.engine.unwrap_or_default().parity;
-    Some(parity.is_none_or(|parity| parity.passed))
+    let health: Value = serde_json::from_slice(answer.body()).ok()?;
+    if let (Some(lanes), true) = (&shard.lanes, answer.status().is_success()) {
+        lanes.identify(lane, &Identity::of(&health));
+    }
+    Some(health["engine"]["parity"]["passed"] != false)
 }

@@ -18,7 +18,7 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 
 use super::report::{LogLine, Refusal, WorkerReport};
-use super::{Command, One, SOCKET, Target, WorkerCommand};
+use super::{One, SOCKET, Target, WorkerCommand};
 use crate::exit;
 
 /// A supervisor that lives answers at once.
@@ -46,7 +46,7 @@ enum AskError {
 }
 
 /// Does what the command says, and prints what came of it.
-pub(crate) fn run(command: &Command) -> ExitCode {
+pub(crate) fn run(command: &WorkerCommand) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -54,7 +54,6 @@ pub(crate) fn run(command: &Command) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::unavailable(&format!("cannot start an event loop: {error}")),
     };
-    let Command::Worker(command) = command;
     match runtime.block_on(perform(command)) {
         Ok(text) => {
             let mut output = std::io::stdout();

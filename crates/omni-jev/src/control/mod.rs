@@ -14,14 +14,6 @@ use clap::{Args, Subcommand};
 /// The socket's name in its private folder.
 const SOCKET: &str = "control.sock";
 
-/// What is asked of a running `omni-jev`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Shows, restarts or stops the workers of a running omni-jev
-    #[command(subcommand)]
-    Worker(WorkerCommand),
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
     /// State, phase, process, restarts with their reasons, device, checkpoint and memory of every worker

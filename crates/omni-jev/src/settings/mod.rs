@@ -3,6 +3,7 @@
 mod error;
 #[cfg(test)]
 mod lane_tests;
+mod profile;
 mod sources;
 mod takes;
 #[cfg(test)]
@@ -13,9 +14,11 @@ mod workers;
 use std::path::PathBuf;
 
 use omni_jev_frontend::Endpoint;
+use omni_jev_lanes::Profile;
 use serde::Deserialize;
 
 pub(crate) use self::error::SettingError;
+pub(crate) use self::profile::{LanesMode, ProfileMismatch, machine};
 pub(crate) use self::takes::{Lane, LaneTable};
 pub(crate) use self::values::{Address, AdminBind, LogFilter, LogFormat, Size, Span, WorkerArgs};
 pub(crate) use self::workers::{Worker, WorkerTable};
@@ -36,6 +39,17 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "values::at_least_one")]
     pub(crate) max_connections: usize,
     pub(crate) drain_timeout: Span,
+    /// Whether the lanes' limits are those of the profile.
+    lanes: Option<LanesMode>,
+    profile: Option<PathBuf>,
+    /// What is done with a profile of another machine or checkpoint.
+    pub(crate) profile_mismatch: ProfileMismatch,
+    /// What the profile says, once it was read.
+    #[serde(skip)]
+    measured: Option<Profile>,
+    /// Why it is not used, if that was asked for.
+    #[serde(skip)]
+    pub(crate) profile_note: Option<String>,
     /// Where a line is written for each decision.
     pub(crate) trace: Option<PathBuf>,
     pub(crate) log: LogFilter,
@@ -73,6 +87,11 @@ impl Default for Settings {
             max_in_flight: 512,
             max_connections: 4096,
             drain_timeout: Span::seconds(30),
+            lanes: None,
+            profile: None,
+            profile_mismatch: ProfileMismatch::Refuse,
+            measured: None,
+            profile_note: None,
             trace: None,
             log: LogFilter::default(),
             log_format: LogFormat::Text,

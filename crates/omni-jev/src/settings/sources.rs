@@ -35,6 +35,14 @@ impl Settings {
     ///
     /// The first setting that is unknown, unreadable or at odds with another.
     pub(crate) fn load(flags: &Flags) -> Result<Self, SettingError> {
+        let mut settings = Self::load_unmeasured(flags)?;
+        settings.read_profile()?;
+        settings.check_lanes()?;
+        Ok(settings)
+    }
+
+    /// The same without a profile: for whoever makes one.
+    pub(crate) fn load_unmeasured(flags: &Flags) -> Result<Self, SettingError> {
         let figment = file(flags)?
             .merge(Env::prefixed(ENV_PREFIX).ignore(&NOT_SETTINGS))
             .merge(Named(&flags.settings));
@@ -62,7 +70,6 @@ impl Settings {
             });
         }
         self.check_workers()?;
-        self.check_lanes()?;
         let has_key = std::env::var_os("LAYA_API_KEY").is_some_and(|key| !key.is_empty());
         let offered = !self.bind.is_loopback() && self.supervises();
         if offered && !has_key && !self.allow_without_key {

@@ -1,9 +1,10 @@
 //! What a lane takes: `takes`, `max_tokens` and `max_questions` of a `[[worker]]` or `[[lane]]` table.
 
-use omni_jev_frontend::{Endpoint, Limits};
+use omni_jev_frontend::{Endpoint, Limits, Prior};
+use omni_jev_lanes::Identity;
 use serde::Deserialize;
 
-use super::workers::{Names, WorkerTable};
+use super::workers::{Names, Worker, WorkerTable};
 use super::{SettingError, Settings};
 
 /// The tokens and questions of what `short-single` takes.
@@ -56,6 +57,10 @@ pub(crate) struct Lane {
     pub(crate) limits: Limits,
     /// Whether it also takes what is beyond them, when it has nothing to do or nobody else can.
     pub(crate) helps: bool,
+    /// What was measured of it.
+    pub(crate) prior: Prior,
+    /// What that was of.
+    pub(crate) measured: Option<Identity>,
     /// Where it is, if it is not a worker of this process.
     pub(crate) url: Option<Endpoint>,
 }
@@ -78,6 +83,18 @@ impl Share {
                 max_tokens: tokens.or(Some(SHORT)),
                 max_questions: questions.or(Some(SINGLE)),
             }),
+        }
+    }
+
+    /// Whether its table says anything of what it takes.
+    fn is_set(self) -> bool {
+        self.takes.is_some() || self.max_tokens.is_some() || self.max_questions.is_some()
+    }
+
+    fn short_single() -> Self {
+        Self {
+            takes: Some(Takes::ShortSingle),
+            ..Self::default()
         }
     }
 
@@ -105,30 +122,53 @@ impl Settings {
     pub(crate) fn lanes(&self) -> Vec<(usize, Lane)> {
         let of_servers = self.lane.iter().enumerate().filter_map(|(place, table)| {
             // A server is named to be asked: unlike a worker it takes everything where nothing else is set.
-            let limits = table.share().limits(true)?;
-            let lane = Lane {
-                name: table.name.clone()?,
-                limits,
-                helps: table.helps.unwrap_or(false),
-                url: table.url.clone(),
-            };
+            let name = table.name.clone()?;
+            let mut lane = self.decided(place, name, table.share(), !self.is_auto())?;
+            lane.url.clone_from(&table.url);
             Some((place, lane))
         });
         if !self.lane.is_empty() {
             return of_servers.collect();
         }
         let workers = self.workers().into_iter().enumerate();
-        workers
-            .filter_map(|(place, worker)| {
-                let lane = Lane {
-                    limits: worker.limits?,
-                    helps: worker.helps,
-                    name: worker.name,
-                    url: None,
-                };
-                Some((place, lane))
-            })
-            .collect()
+        let lane = |(place, worker): (usize, Worker)| {
+            let share = self.worker.get(place).map(WorkerTable::share);
+            let lane = self.decided(place, worker.name, share.unwrap_or_default(), false)?;
+            Some((place, lane))
+        };
+        workers.filter_map(lane).collect()
+    }
+
+    /// A lane, if it takes anything: by its table, else by the profile where that is asked for.
+    fn decided(&self, place: usize, name: String, share: Share, takes_all: bool) -> Option<Lane> {
+        let measured = self.measured().and_then(|profile| profile.lane(&name));
+        let is_first = place == 0 || takes_all;
+        let (limits, helps) = if self.is_auto() && place > 0 && !share.is_set() {
+            let range = match self.measured() {
+                Some(_) => Limits::from(measured?.takes?),
+                // Asked to go on without a profile.
+                None => Share::short_single().limits(false)?,
+            };
+            (range, true)
+        } else {
+            (share.limits(is_first)?, share.helps.unwrap_or(false))
+        };
+        Some(Lane {
+            name,
+            limits,
+            helps,
+            prior: measured.map_or_else(Prior::built_in, |lane| {
+                Prior::measured(lane.points.iter().copied())
+            }),
+            measured: measured.map(|lane| lane.identity.clone()),
+            url: None,
+        })
+    }
+
+    /// The servers of the `[[lane]]` tables, whatever they take.
+    pub(crate) fn servers(&self) -> Vec<(String, Endpoint)> {
+        let named = |table: &LaneTable| Some((table.name.clone()?, table.url.clone()?));
+        self.lane.iter().filter_map(named).collect()
     }
 
     /// Whether this process starts the workers that answer.

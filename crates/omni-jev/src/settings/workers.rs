@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use omni_jev_frontend::Limits;
-
 use super::takes::{Share, Takes};
 use super::{SettingError, Settings, Size, Span, WorkerArgs};
 
@@ -55,10 +53,6 @@ pub(crate) struct Worker {
     pub(crate) hang_timeout: Duration,
     pub(crate) max_rss: Option<u64>,
     pub(crate) recover_device: bool,
-    /// What requests it takes; `None` for none at all.
-    pub(crate) limits: Option<Limits>,
-    /// Whether it also takes what is beyond them, when it has nothing to do or nobody else can.
-    pub(crate) helps: bool,
 }
 
 impl Settings {
@@ -69,10 +63,7 @@ impl Settings {
             tables.push(WorkerTable::default());
         }
         tables[0] = self.first_settings().over(&tables[0]);
-        let tables = tables.iter().enumerate();
-        tables
-            .map(|(number, table)| Worker::decided(table, number == 0))
-            .collect()
+        tables.iter().map(Worker::decided).collect()
     }
 
     /// The flags of the worker that answers the requests.
@@ -178,7 +169,7 @@ impl WorkerTable {
 }
 
 impl Worker {
-    fn decided(table: &WorkerTable, is_first: bool) -> Self {
+    fn decided(table: &WorkerTable) -> Self {
         let or = |span: Option<Span>, seconds| span.unwrap_or(Span::seconds(seconds)).0;
         Self {
             name: table
@@ -195,8 +186,6 @@ impl Worker {
             hang_timeout: or(table.hang_timeout, 15),
             max_rss: table.max_rss.map(|size| size.0),
             recover_device: table.recover_device.unwrap_or(true),
-            limits: table.share().limits(is_first),
-            helps: table.helps.unwrap_or(false),
         }
     }
 }

@@ -29,6 +29,7 @@ impl Lanes {
             states.push(state);
             lanes.push(LaneBackend {
                 spec: LaneSpec::new(name, limits),
+                measured: None,
                 backend: seen,
             });
         }

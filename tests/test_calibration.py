@@ -1,0 +1,119 @@
+"""`omni-jev calibrate`, and lanes that are made of what it measured."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.decisions import REFUND, decision
+from tests.harness.fakes import FakeWorker, fake_python
+from tests.harness.lanes import route, wait_for_lane
+from tests.harness.omni_jev import binary, clean_environment, make_scratch
+
+# The fake worker answers at once, or after so many seconds.
+LANES = """
+[[worker]]
+name = "main"
+python = "{python}"
+args = "slow 0.05"
+
+[[worker]]
+name = "quick"
+python = "{python}"
+args = "none"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("calibration")
+
+
+@pytest.fixture(scope="module")
+def profile(folder: Path) -> dict[str, Any]:
+    """Measure a slow and a quick lane; what was written."""
+    (folder / "lanes.toml").write_text(LANES.format(python=fake_python(folder)))
+    scratch = make_scratch()
+    counts = ["--warmup", "1", "--iterations", "3", "--lengths", "64,256", "--questions", "1,2"]
+    done = subprocess.run(
+        [binary(), "calibrate", "--config", "lanes.toml", "--profile", "profile.json", *counts],
+        cwd=folder,
+        env=clean_environment(scratch),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "quick is quicker up to 256 tokens and 2 questions" in done.stdout
+    found: dict[str, Any] = json.loads((folder / "profile.json").read_text())
+    return found
+
+
+def served(folder: Path, profile: dict[str, Any], **settings: str) -> FakeWorker:
+    path = folder / "used.json"
+    path.write_text(json.dumps(profile))
+    toml = LANES.format(python=fake_python(folder))
+    arguments = ["--lanes", "auto", "--profile", str(path)]
+    return FakeWorker(folder, toml=toml, arguments=arguments, **settings)
+
+
+def test_every_lane_is_measured_by_length_and_questions(profile: dict[str, Any]) -> None:
+    main, quick = profile["lanes"]
+    for lane in (main, quick):
+        assert lane["identity"]["checkpoint"] == "fake"
+        assert lane["identity"]["revision"] == "r1"
+        measured = {(point["tokens"], point["questions"]) for point in lane["points"]}
+        assert measured == {(64, 1), (64, 2), (256, 1), (256, 2)}
+    assert min(point["seconds"] for point in main["points"]) >= 0.05
+    assert main["takes"] is None
+    assert quick["takes"] == {"max_tokens": 256, "max_questions": 2}
+
+
+def test_lanes_auto_takes_the_limits_of_the_profile(folder: Path, profile: dict[str, Any]) -> None:
+    with served(folder, profile) as running:
+        for lane in ("main", "quick"):
+            wait_for_lane(running, lane)
+        four = {f"q{number}": REFUND for number in range(4)}
+        assert route(running.decide(decision(**four))) == ("main", "several_questions")
+        assert route(running.decide(decision("word " * 600))) == ("main", "too_long")
+        assert route(running.decide(decision())) == ("quick", "short_and_single")
+
+
+def test_a_profile_of_another_machine_is_refused_or_said_to_be_ignored(
+    folder: Path, profile: dict[str, Any]
+) -> None:
+    machine = {**profile["machine"], "processor": "Another", "cores": 999}
+    other = {**profile, "machine": machine}
+    with served(folder, other) as running:
+        assert running.process.wait_for_exit(30) == 64
+        assert "was measured on another machine" in running.process.log
+        assert "omni-jev calibrate" in running.process.log
+    with served(folder, other, PROFILE_MISMATCH="ignore") as running:
+        running.process.wait_for("it says so", lambda event: "is not used" in event.text)
+        running.wait_until_ready()
+
+
+def test_a_profile_of_another_revision_ends_it_or_is_forgotten(
+    folder: Path, profile: dict[str, Any]
+) -> None:
+    lanes = [dict(lane) for lane in profile["lanes"]]
+    lanes[1]["identity"] = {**lanes[1]["identity"], "revision": "r0"}
+    other = {**profile, "lanes": lanes}
+    with served(folder, other) as running:
+        assert running.process.wait_for_exit(60) == 78
+        assert "the profile of the lane quick is of checkpoint fake, revision r0" in (
+            running.process.log
+        )
+    with served(folder, other, PROFILE_MISMATCH="ignore") as running:
+        running.process.wait_for("it says so", lambda event: "are not used" in event.text)
+        assert route(running.decide(decision()))[0] in {"main", "quick"}
+
+
+def test_lanes_auto_without_a_profile_names_the_command_that_makes_one(folder: Path) -> None:
+    toml = LANES.format(python=fake_python(folder))
+    with FakeWorker(folder, toml=toml, arguments=["--lanes", "auto"]) as running:
+        assert running.process.wait_for_exit(30) == 64
+        assert "`omni-jev calibrate` makes one" in running.process.log
