@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc as sync_mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use omni_jev_lanes::CountTokens;
 use prometheus_client::registry::Registry;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
@@ -116,7 +117,8 @@ impl Frontend {
 
     /// The same before several backends, of which each takes a part of the requests: each request
     /// goes to the lane that is chosen for it, and its answer says which that was. What is no
-    /// decision goes to the first one that is ready.
+    /// decision goes to the first one that is ready. `counter` counts tokens on the forwarding threads;
+    /// without one they are judged by the texts' lengths.
     ///
     /// # Errors
     ///
@@ -124,6 +126,7 @@ impl Frontend {
     pub fn start_lanes(
         config: Config,
         lanes: Vec<LaneBackend>,
+        counter: Option<Arc<dyn CountTokens>>,
         mut registry: Registry,
     ) -> Result<Self, StartError> {
         let trace = config.trace.as_ref().map(|path| {
@@ -139,7 +142,7 @@ impl Frontend {
             measured.push(lane.measured);
             backends.push(lane.backend);
         }
-        let lanes = Arc::new(Lanes::new(specs, measured, trace));
+        let lanes = Arc::new(Lanes::new(specs, measured, counter, trace));
         let registered = registry.sub_registry_with_prefix("omni_jev_frontend");
         registered.register_collector(Box::new(LaneMetrics {
             chooser: lanes.chooser(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use http::header::HeaderValue;
 use http::{HeaderMap, HeaderName};
 use omni_jev_lanes::{
-    Ask, Choice, Chooser, Identity, LaneSpec, Outcome, Reason, Refusal, Ticket, Tried,
+    Ask, Choice, Chooser, CountTokens, Identity, LaneSpec, Outcome, Reason, Refusal, Ticket, Tried,
 };
 use tokio::sync::watch;
 
@@ -47,6 +47,7 @@ pub(crate) struct Lanes {
     /// What each lane's measured times are of.
     measured: Mutex<Vec<Option<Identity>>>,
     stray: watch::Sender<Option<String>>,
+    counter: Option<Arc<dyn CountTokens>>,
     pub(crate) trace: Option<Trace>,
 }
 
@@ -54,6 +55,7 @@ impl Lanes {
     pub(crate) fn new(
         specs: Vec<LaneSpec>,
         measured: Vec<Option<Identity>>,
+        counter: Option<Arc<dyn CountTokens>>,
         trace: Option<Trace>,
     ) -> Self {
         let header =
@@ -64,6 +66,7 @@ impl Lanes {
             chooser: Arc::new(Mutex::new(Chooser::new(specs))),
             measured: Mutex::new(measured),
             stray: watch::channel(None).0,
+            counter,
             trace,
         }
     }
@@ -131,6 +134,11 @@ impl Lanes {
         found.map(Some).ok_or_else(|| Fault::LaneNotObeyed {
             why: "x-omni-jev-lane names no lane of this server.".to_owned(),
         })
+    }
+
+    /// What a body asks for, if it can be read.
+    pub(crate) fn read(&self, body: &[u8]) -> Option<Ask> {
+        Ask::read(body, self.counter.as_deref())
     }
 
     /// A place at a lane, for a decision.

@@ -58,6 +58,6 @@ pub use config::{Config, ConfigError};
 pub use endpoint::{Endpoint, EndpointError};
 pub use frontend::{Drained, Frontend, FrontendError, StartError};
 pub use lanes::LaneBackend;
-pub use omni_jev_lanes::{Identity, LaneSpec, Limits, Point, Prior};
+pub use omni_jev_lanes::{CountTokens, Identity, LaneSpec, Limits, Point, Prior};
 pub use prometheus_client::registry::Registry;
 pub use waiting::{Load, Requests};

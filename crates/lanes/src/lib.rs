@@ -38,7 +38,7 @@ mod reason;
 mod scan;
 mod verdict;
 
-pub use ask::{Ask, Tokens};
+pub use ask::{Ask, CountTokens, Tokens};
 pub use breaker::{Breaker, BreakerState, Trouble};
 pub use bucket::{LENGTHS, length_bucket, question_bucket};
 pub use chooser::Chooser;

@@ -1,7 +1,10 @@
 //! What the frontend forwards to, and who tells it of each: one backend, or several lanes.
 
+use std::sync::Arc;
+
 use omni_jev_frontend::{
-    Backend, Config, Frontend, LaneBackend, LaneSpec, Limits, Prior, Registry, StartError,
+    Backend, Config, CountTokens, Frontend, LaneBackend, LaneSpec, Limits, Prior, Registry,
+    StartError,
 };
 use tokio::sync::watch;
 use tracing::info;
@@ -60,6 +63,7 @@ impl Backends {
     pub(crate) fn frontend(
         &self,
         config: Config,
+        counter: Option<Arc<dyn CountTokens>>,
         registry: Registry,
     ) -> Result<Frontend, StartError> {
         if self.has_lanes {
@@ -72,7 +76,7 @@ impl Backends {
                 measured: member.lane.measured.clone(),
                 backend: member.state.subscribe(),
             });
-            return Frontend::start_lanes(config, lanes.collect(), registry);
+            return Frontend::start_lanes(config, lanes.collect(), counter, registry);
         }
         let only = self.members.first().ok_or(StartError::NoLane)?;
         Frontend::start(config, only.state.subscribe(), registry)

@@ -16,7 +16,7 @@ use crate::python::PythonError;
 use crate::settings::{AdminBind, ProfileMismatch, Settings, Worker};
 use crate::stop_signal::StopSignals;
 use crate::team::Team;
-use crate::{allocator, announce, exit, logging, python, worker};
+use crate::{allocator, announce, counter, exit, logging, python, worker};
 
 /// The worker's own server keeps idle connections for 75 s; a backend of somebody else's may close them after 5 s.
 const WORKER_POOL_IDLE: Duration = Duration::from_mins(1);
@@ -46,7 +46,11 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
     logging::register(&mut registry);
     allocator::register(&mut registry);
     let backends = Backends::of(&settings);
-    let frontend = match backends.frontend(config(&settings), registry) {
+    let counter = match counter::of(&settings) {
+        Ok(counter) => counter,
+        Err(error) => return exit::usage(&format!("OMNI_JEV_TOKENIZER: {error}")),
+    };
+    let frontend = match backends.frontend(config(&settings), counter, registry) {
         Ok(frontend) => frontend,
         Err(error) => return exit::unavailable(&start_failure(&error)),
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use omni_jev_lanes::{Ask, Outcome, Reason, Refusal, Tried, scan};
+use omni_jev_lanes::{Ask, Outcome, Reason, Refusal, Tried};
 
 use super::upstream::{Target, Upstream};
 use super::{loss, outgoing, send, settle};
@@ -52,10 +52,8 @@ pub(super) async fn travel(
     let requested = lanes.requested(&mut parts.headers)?;
     let is_decision = parts.method == Method::POST && is_decision(parts.uri.path());
     let received = Instant::now();
-    let ask = is_decision.then(|| scan(&body)).flatten().map(|scan| Ask {
-        requested,
-        ..Ask::of(&scan)
-    });
+    let ask = is_decision.then(|| lanes.read(&body)).flatten();
+    let ask = ask.map(|ask| Ask { requested, ..ask });
     let mut entry =
         is_decision.then(|| Line::new(lanes, record.id(), link.begun.get(), ask.as_ref()));
     let deadline = received + shard.config.backend_timeout;

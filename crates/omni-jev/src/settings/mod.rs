@@ -50,6 +50,8 @@ pub(crate) struct Settings {
     /// Why it is not used, if that was asked for.
     #[serde(skip)]
     pub(crate) profile_note: Option<String>,
+    /// The checkpoint whose tokenizer counts, where there are lanes.
+    pub(crate) tokenizer: Option<PathBuf>,
     /// Where a line is written for each decision.
     pub(crate) trace: Option<PathBuf>,
     pub(crate) log: LogFilter,
@@ -92,6 +94,7 @@ impl Default for Settings {
             profile_mismatch: ProfileMismatch::Refuse,
             measured: None,
             profile_note: None,
+            tokenizer: None,
             trace: None,
             log: LogFilter::default(),
             log_format: LogFormat::Text,

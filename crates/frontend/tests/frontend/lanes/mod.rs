@@ -33,7 +33,8 @@ impl Lanes {
                 backend: seen,
             });
         }
-        let fixture = Frontend::start_lanes(config, lanes, Registry::default()).expect("starts");
+        let fixture =
+            Frontend::start_lanes(config, lanes, None, Registry::default()).expect("starts");
         Self { fixture, states }
     }
 
