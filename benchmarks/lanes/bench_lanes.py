@@ -10,8 +10,6 @@ gave. Raw JSON lines go to `results/`, the table to standard output and beside t
 from __future__ import annotations
 
 import argparse
-import asyncio
-import itertools
 import json
 import os
 import platform
@@ -27,8 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.gpu.servers import ROOT
 from benchmarks.lanes import lane_report as report
 from benchmarks.lanes.arrivals import Due, Requests, mixture, timetable
-from benchmarks.lanes.lane_load import Answered, closed_loop, open_loop
+from benchmarks.lanes.lane_load import Answered
 from benchmarks.lanes.lane_servers import Lane, Served, can_pin
+from benchmarks.lanes.senders import Senders
 from benchmarks.laya import conditions
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
@@ -60,34 +59,36 @@ def main() -> int:
     if refusal is not None:
         print(refusal, file=sys.stderr)
         return 75
-    made = Requests(options.checkpoint)
+    made, senders = Requests(options.checkpoint), Senders(options.senders)
+    pinned = can_pin() and not options.free
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     log = Log(RESULTS / f"{options.run}-{moment}.jsonl")
     log.record(
         "meta",
         conditions=state.record(),
-        pinned=can_pin(),
+        pinned=pinned,
         machine=platform.machine(),
         system=platform.platform(),
         cores=os.cpu_count(),
         options={name: str(value) for name, value in vars(options).items()},
     )
-    first = Lane("main", options.first, core=0)
-    second = Lane("second", options.second, options.settings, core=1 % (os.cpu_count() or 1))
+    cores = (0, 1 % (os.cpu_count() or 1)) if pinned else (None, None)
+    first = Lane("main", options.first, core=cores[0])
+    second = Lane("second", options.second, options.settings, core=cores[1])
     with Served(options.binary, [first]) as served:
         _say("one lane")
         warm(served, made)
-        one_rate = saturate(served, made, options.seconds / 4)
+        one_rate = saturate(served, made, senders, options.seconds / 4)
         table = timetable(made, options.busy * one_rate, options.seconds)
         _say(f"{one_rate:.1f}/s at most; {len(table)} requests in {options.seconds:g} s")
-        one = arrive(served, table, log, "one")
+        one = arrive(served, table, senders, log, "one")
     with Served(options.binary, [first, second]) as served:
         _say("two lanes")
         warm(served, made)
-        two_rate = saturate(served, made, options.seconds / 4)
+        two_rate = saturate(served, made, senders, options.seconds / 4)
         _say(f"{two_rate:.1f}/s at most")
-        two = arrive(served, table, log, "two")
-        kills = [kill(served, table, log, lane.name, one) for lane in (first, second)]
+        two = arrive(served, table, senders, log, "two")
+        kills = [kill(served, table, senders, log, lane.name, one) for lane in (first, second)]
     throughput = (one_rate, two_rate)
     differences = report.differing(one, two)
     text = report.table(
@@ -112,20 +113,20 @@ def main() -> int:
 
 def warm(served: Served, made: Requests) -> None:
     """Let every kind be answered often enough that lengths are known and estimates are made."""
-    requests = itertools.cycle(made.make(mixture(_WARM, seed=1)))
-    asyncio.run(closed_loop(served.address, requests, 2, 4.0))
+    Senders(1).most(served.address, made.make(mixture(_WARM, seed=1)), 2, 4.0)
 
 
-def saturate(served: Served, made: Requests, seconds: float) -> float:
+def saturate(served: Served, made: Requests, senders: Senders, seconds: float) -> float:
     """Give the answers a second of a server that always has something to do."""
-    requests = itertools.cycle(made.make(mixture(_POOL, seed=2)))
-    return asyncio.run(closed_loop(served.address, requests, 32, seconds))
+    return senders.most(served.address, made.make(mixture(_POOL, seed=2)), 32, seconds)
 
 
-def arrive(served: Served, table: Sequence[Due], log: Log, name: str) -> list[Answered]:
+def arrive(
+    served: Served, table: Sequence[Due], senders: Senders, log: Log, name: str
+) -> list[Answered]:
     """Send what is due; its raw lines and the trace's."""
     before = len(served.traced())
-    answered = asyncio.run(open_loop(served.address, table))
+    answered = senders.arrive(served.address, table)
     for each in answered:
         log.record("answer", round=name, **each.record())
     for line in served.traced()[before:]:
@@ -134,7 +135,12 @@ def arrive(served: Served, table: Sequence[Due], log: Log, name: str) -> list[An
 
 
 def kill(
-    served: Served, table: Sequence[Due], log: Log, lane: str, right: Sequence[Answered]
+    served: Served,
+    table: Sequence[Due],
+    senders: Senders,
+    log: Log,
+    lane: str,
+    right: Sequence[Answered],
 ) -> report.Kill:
     """Send the same at half the rate, and end a lane's process after a third of the time."""
     slower = [Due(each.number, each.at * 2, each.kind, each.request) for each in table]
@@ -148,7 +154,7 @@ def kill(
         served.kill(lane)
         moment.append(time.perf_counter() - begun)
 
-    answered = asyncio.run(open_loop(served.address, slower, [(at, end_it)]))
+    answered = senders.arrive(served.address, slower, [(at, end_it)])
     for each in answered:
         log.record("answer", round=f"kill-{lane}", **each.record())
     found = report.kill_figures(lane, moment[0], answered, right)
@@ -183,6 +189,8 @@ def _options() -> argparse.Namespace:
     add("--settings", default=HELPER, help="more lines of the second [[worker]] table")
     add("--seconds", type=float, default=60.0, help="of each round [%(default)s]")
     add("--busy", type=float, default=0.9, help="share of one lane's most [%(default)s]")
+    add("--senders", type=int, default=1, help="processes that send [%(default)s]")
+    add("--free", action="store_true", help="let the workers run on every core, as on a GPU")
     options = parser.parse_args()
     options.settings = options.settings.replace("\\n", "\n")
     return options

@@ -86,10 +86,18 @@ class Pool:
 
 
 async def open_loop(
-    address: Address, table: Sequence[Due], events: Sequence[tuple[float, Any]] = ()
+    address: Address,
+    table: Sequence[Due],
+    events: Sequence[tuple[float, Any]] = (),
+    begun: float | None = None,
 ) -> list[Answered]:
-    """Send each request when it is due, answered or not what was before; call the events too."""
-    pool, begun = Pool(address), time.perf_counter()
+    """Send each request when it is due, answered or not what was before; call the events too.
+
+    ``begun`` is the round's beginning by `time.perf_counter`, if it is not now.
+    """
+    pool = Pool(address)
+    if begun is None:
+        begun = time.perf_counter()
 
     async def one(due: Due) -> Answered:
         sent = time.perf_counter() - begun
