@@ -124,3 +124,67 @@ def test_a_recording_that_breaks_leaves_the_others_and_more_can_be_recorded(
         graph.replay()
         device.synchronize()
         assert found.tolist() == [2.0 * number] * 4
+
+
+class Capturing:
+    """Stands in for torch's graphs and the memory that they record into."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open: set[int] = set()
+        self.pools = 0
+        self.breaks_at: str | None = None
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", self._handle)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(
+            torch._C, "_cuda_endAllocateToPool", lambda _, pool: self._close(pool), raising=False
+        )
+
+    def _handle(self) -> int:
+        self.pools += 1
+        return self.pools
+
+    def _close(self, pool: int) -> None:
+        if pool not in self.open:
+            raise RuntimeError("not recording to this pool")
+        self.open.remove(pool)
+
+    def capture_begin(self, *, pool: int, capture_error_mode: str) -> None:
+        assert capture_error_mode == "thread_local"
+        if pool in self.open:
+            raise RuntimeError("already recording to this pool")
+        self.open.add(pool)
+        self._pool = pool
+        if self.breaks_at == "begin":
+            raise RuntimeError("no memory")
+
+    def capture_end(self) -> None:
+        if self.breaks_at in ("end", "work"):
+            raise RuntimeError("the recording is broken")
+        self._close(self._pool)
+
+
+@pytest.mark.parametrize("where", ["begin", "work", "end"])
+def test_wherever_a_recording_breaks_its_memory_is_closed_and_the_next_has_another(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerator, "_has_flash_attention", lambda: True)
+    cuda = accelerator.of("cuda")
+    capturing = Capturing(monkeypatch)
+
+    def work() -> None:
+        if capturing.breaks_at == "work":
+            raise torch.OutOfMemoryError("no memory")
+
+    cuda.record(work)
+    capturing.breaks_at = where
+    with pytest.raises(RuntimeError):
+        cuda.record(work)
+    assert capturing.open == set()
+    capturing.breaks_at = None
+    cuda.record(work)
+    assert (capturing.open, capturing.pools) == (set(), 2)
+    cuda.forget_graphs()
+    cuda.record(work)
+    assert capturing.pools == 3

@@ -58,6 +58,13 @@ class Accelerator:
         """Copy to the CPU's memory; calling what this gives waits for the copy."""
         return computed.cpu
 
+    def forget_graphs(self) -> None:
+        """Take other memory for the graphs that are recorded from now on.
+
+        To be called when those recorded so far are gone: memory of graphs that are no more cannot
+        be recorded into again.
+        """
+
     def record(self, work: Callable[[], None]) -> Graph:
         """Record work that has run before. Raises what torch raises."""
         raise NotImplementedError(f"{self.name} records no graphs")
@@ -120,28 +127,31 @@ class Cuda(Accelerator):
             self._pool = torch.cuda.graph_pool_handle()
         self.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Not `torch.cuda.graph`, which collects garbage and empties the cache each time.
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
-            work()
-        except BaseException:
-            with contextlib.suppress(RuntimeError):
-                graph.capture_end()
-            self._leave_pool()
-            raise
-        try:
+            # Not `torch.cuda.graph`, which collects garbage and empties the cache each time.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                work()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):
+                    graph.capture_end()
+                raise
             graph.capture_end()
-        except RuntimeError:
+        except BaseException:
             self._leave_pool()
             raise
         return graph
 
+    def forget_graphs(self) -> None:
+        """Take other memory for the graphs that are recorded from now on."""
+        self._pool = None
+
     def _leave_pool(self) -> None:
         """Take other memory for the next graphs.
 
-        Where a recording breaks (torch runs out of memory, and waits for the device, which cannot
-        be recorded), ending it raises before it closes the memory that it recorded into, and no
-        recording into that could ever begin again.
+        Where beginning or ending a recording raises, torch may leave the memory that it records
+        into open: no recording into that could ever begin again, and no memory of any kind would
+        be given back.
         """
         with contextlib.suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)

@@ -60,6 +60,8 @@ class DevicePass:
         self.network = network
         self.layout = layout
         self._accelerator = accelerator
+        # Those of the passes before this one are gone with them.
+        accelerator.forget_graphs()
         self._graphs = graphs and accelerator.has_graphs
         self._recorded: dict[Shape, _Recorded] = {}
         self._unrecordable: set[Shape] = set()
