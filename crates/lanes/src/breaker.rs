@@ -8,6 +8,8 @@ const FAILURES: u32 = 3;
 const WINDOW: u32 = 16;
 /// So many times its usual time is slow.
 const FACTOR: f64 = 4.0;
+/// What takes no more than so many seconds beyond the usual is not: that much is noise.
+const NOISE: f64 = 0.02;
 /// The first wait before a probe, and the longest.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -142,7 +144,7 @@ impl Breaker {
     pub(crate) fn served(&mut self, probe: bool, passed: f64, usual: Option<f64>, now: Instant) {
         self.failures = 0;
         if probe {
-            let slow = usual.is_some_and(|usual| passed > usual * FACTOR);
+            let slow = usual.is_some_and(|usual| is_slow(passed, usual));
             self.probed(!slow, now);
             return;
         }
@@ -152,7 +154,8 @@ impl Breaker {
             window.passed += passed;
             window.usual += usual;
             if window.count >= WINDOW {
-                let slow = window.passed > window.usual * FACTOR;
+                let count = f64::from(window.count);
+                let slow = is_slow(window.passed / count, window.usual / count);
                 *window = Window::default();
                 if slow {
                     self.open(Trouble::Slow, now);
@@ -236,6 +239,10 @@ impl Breaker {
             ..Self::default()
         };
     }
+}
+
+fn is_slow(passed: f64, usual: f64) -> bool {
+    passed > usual * FACTOR && passed > usual + NOISE
 }
 
 #[cfg(test)]

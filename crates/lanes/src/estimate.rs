@@ -1,10 +1,18 @@
 //! What a lane's requests take: what was measured or thought before, corrected by what is served.
 
+use std::time::{Duration, Instant};
+
 use crate::bucket::{LENGTH_BUCKETS, QUESTION_BUCKETS};
 use crate::{Prior, length_bucket, question_bucket};
 
 /// How much one observation moves what is expected of the next request.
 const QUICK: f64 = 0.2;
+/// How much the first ones do, and one that took less than half of what was expected: a lane that
+/// was slow once is not left alone for it.
+const AT_FIRST: f64 = 0.5;
+const FIRST: u32 = 4;
+/// For so long an observation is news.
+const NEWS: Duration = Duration::from_secs(1);
 /// How much it moves what is usual, which says whether the lane has slowed down.
 const SLOW: f64 = 0.02;
 /// After so many observations it is known what is usual.
@@ -34,6 +42,7 @@ struct Cell {
     quick: f64,
     usual: f64,
     count: u32,
+    seen: Option<Instant>,
 }
 
 impl Estimates {
@@ -69,6 +78,12 @@ impl Estimates {
         }
     }
 
+    /// Whether such a request was observed just now.
+    pub(crate) fn is_news(&self, tokens: u32, questions: u32, now: Instant) -> bool {
+        let seen = self.cells[place(tokens, questions)].seen;
+        seen.is_some_and(|seen| now.saturating_duration_since(seen) < NEWS)
+    }
+
     /// Whether anything is known but what is built in.
     pub(crate) fn is_blank(&self) -> bool {
         self.observed == 0 && !self.prior.is_measured()
@@ -79,7 +94,13 @@ impl Estimates {
     }
 
     /// A request that had the lane for itself took so many seconds.
-    pub(crate) fn observe_alone(&mut self, tokens: u32, questions: u32, seconds: f64) {
+    pub(crate) fn observe_alone(
+        &mut self,
+        tokens: u32,
+        questions: u32,
+        seconds: f64,
+        now: Instant,
+    ) {
         let seconds = seconds.max(1e-6);
         let ratio = bounded(seconds / self.prior.seconds(tokens, questions));
         self.scale = if self.observed == 0 {
@@ -92,12 +113,19 @@ impl Estimates {
         if cell.count == 0 {
             (cell.quick, cell.usual) = (seconds, seconds);
         } else {
-            cell.quick += QUICK * (seconds.min(cell.quick * MOST) - cell.quick);
+            let is_better = seconds < cell.quick / 2.0;
+            let share = if cell.count < FIRST || is_better {
+                AT_FIRST
+            } else {
+                QUICK
+            };
+            cell.quick += share * (seconds.min(cell.quick * MOST) - cell.quick);
             // A plain mean until there is something to compare with.
             let share = SLOW.max(1.0 / f64::from(cell.count + 1));
             cell.usual += share * (seconds.min(cell.usual * USUAL_MOST) - cell.usual);
         }
         cell.count = cell.count.saturating_add(1);
+        cell.seen = Some(now);
     }
 
     /// Requests that take `alone` seconds one after the other were answered within `passed`.
@@ -126,11 +154,11 @@ mod tests {
 
     #[test]
     fn what_is_served_corrects_the_same_kind_at_once_and_the_others_in_proportion() {
-        let mut estimates = Estimates::new(Prior::built_in());
+        let (mut estimates, now) = (Estimates::new(Prior::built_in()), Instant::now());
         let long = estimates.alone(480, 1);
         let short = estimates.alone(60, 1);
         for _ in 0..30 {
-            estimates.observe_alone(60, 1, short * 3.0);
+            estimates.observe_alone(60, 1, short * 3.0, now);
         }
         assert!((estimates.alone(60, 1) - short * 3.0).abs() < short * 0.01);
         assert!((estimates.alone(480, 1) - long * 3.0).abs() < long * 0.1);
@@ -138,13 +166,13 @@ mod tests {
 
     #[test]
     fn what_is_usual_follows_slowly() {
-        let mut estimates = Estimates::new(Prior::built_in());
+        let (mut estimates, now) = (Estimates::new(Prior::built_in()), Instant::now());
         assert_eq!(estimates.usual(60, 1), None);
         for _ in 0..SETTLED {
-            estimates.observe_alone(60, 1, 0.01);
+            estimates.observe_alone(60, 1, 0.01, now);
         }
         for _ in 0..5 {
-            estimates.observe_alone(60, 1, 0.1);
+            estimates.observe_alone(60, 1, 0.1, now);
         }
         let usual = estimates.usual(60, 1).unwrap();
         assert!(estimates.alone(60, 1) > 0.06 && usual < 0.03, "{usual}");

@@ -135,6 +135,12 @@ impl Lane {
         self.line.len()
     }
 
+    /// Whether it has answered such a request just now.
+    pub(crate) fn has_news(&self, ask: &Ask, now: Instant) -> bool {
+        let tokens = ask.tokens.count;
+        self.estimates.is_news(tokens, ask.questions, now)
+    }
+
     pub(crate) fn is_blank(&self) -> bool {
         self.estimates.is_blank()
     }
@@ -248,7 +254,7 @@ impl Lane {
         let tokens = place.ask.tokens.count;
         if place.undisturbed {
             self.estimates
-                .observe_alone(tokens, place.ask.questions, passed);
+                .observe_alone(tokens, place.ask.questions, passed, now);
         } else {
             let together = &mut self.together;
             together.count += 1;

@@ -19,14 +19,14 @@ fn generated_requests_have_the_lengths_that_the_worker_gives_them() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let counter = Counter::of(&root.join("recipe/demo/checkpoint")).unwrap();
     let lines = include_str!("rows.jsonl").lines();
-    let mut counted = 0;
+    let mut lengths = 0;
     for (number, line) in lines.enumerate() {
         let row: Row = serde_json::from_str(line).unwrap();
         let longest = counter.longest(row.body.as_bytes());
         assert_eq!(longest, Some(row.longest), "line {}", number + 1);
-        counted += 1;
+        lengths += 1;
     }
-    assert!(counted > 100);
+    assert!(lengths > 100);
 }
 
 #[test]

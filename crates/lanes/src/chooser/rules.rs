@@ -163,7 +163,15 @@ impl Chooser {
         let preferred = *lanes
             .iter()
             .min_by_key(|&&at| self.lanes[at].limits.width())?;
-        let finish = |at: usize| self.lanes[at].finish_in(self.alone(at, ask), now);
+        let finish = |at: usize| {
+            let lane = &self.lanes[at];
+            // One that is left alone for what it once took would never show that it takes less now.
+            if at == preferred && lane.in_flight() == 0 && !lane.has_news(ask, now) {
+                let quickest = lanes.iter().map(|&at| self.alone(at, ask));
+                return quickest.min_by(f64::total_cmp).unwrap_or_default();
+            }
+            lane.finish_in(self.alone(at, ask), now)
+        };
         let others = lanes.iter().copied().filter(|&at| at != preferred);
         let soonest = others
             .map(|at| (at, finish(at)))

@@ -211,6 +211,23 @@ fn a_lane_that_helps_keeps_free_for_its_own_kind_while_that_comes_often() {
 }
 
 #[test]
+fn a_lane_that_was_slow_once_is_not_left_alone_for_it() {
+    let (mut lanes, mut now) = two();
+    let short = ask(60, 1);
+    serve(&mut lanes, 0, &short, 5 * MILLIS, 5, &mut now);
+    serve(&mut lanes, 1, &short, 400 * MILLIS, 1, &mut now);
+    let mut last = 0;
+    for _ in 0..200 {
+        now += 100 * MILLIS;
+        let choice = lanes.choose(&short, Tried::default(), now).unwrap();
+        now += 5 * MILLIS;
+        lanes.finish(choice.ticket, Outcome::Served, now);
+        last = choice.lane;
+    }
+    assert_eq!(last, 1);
+}
+
+#[test]
 fn a_lane_that_was_never_asked_is_thought_to_be_quick() {
     let (mut lanes, mut now) = two();
     serve(&mut lanes, 0, &ask(60, 1), MILLIS, 5, &mut now);

@@ -118,7 +118,8 @@ fn a_lane_that_no_longer_agrees_with_the_reference_has_no_traffic() {
     let switch = Arc::clone(&agrees);
     let quick = RawBackend::start(move |mut talk, _| {
         while let Some(request) = talk.request() {
-            let health = json!({"engine": {"parity": {"passed": switch.load(Ordering::SeqCst)}}});
+            let health =
+                json!({"engine": "onnx", "parity": {"passed": switch.load(Ordering::SeqCst)}});
             talk.say(if request.line().starts_with("GET /health ") {
                 answer("200 OK", "", &health.to_string())
             } else {
