@@ -7,7 +7,6 @@ seconds; everything that serves is loaded and warm before a socket listens.
 import os
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -25,21 +24,25 @@ from omni_jev_worker import (
     sockets,
     versions,
 )
+from omni_jev_worker.artifacts import WITH_A_MODEL, WORD
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
 from omni_jev_worker.engines.names import TORCH
 from omni_jev_worker.exits import BAD_CONFIGURATION, FAILED, STOPPED, Refusal, bad_flags
 from omni_jev_worker.launch import Launch
 from omni_jev_worker.settings import Settings
+from omni_jev_worker.terminal import tell
 
 if TYPE_CHECKING:
     # For the types alone: what these import would make `--help` slow.
     from omni_jev_worker.engine import Engine
     from omni_jev_worker.known_answers import KnownAnswers
     from omni_jev_worker.queue import RowQueue
-    from omni_jev_worker.tuner import Tunes, TuningState
+    from omni_jev_worker.tuner import Tunes
 
 PARITY: Final = "parity"
 """The word before the flags that compares, prints and ends, instead of serving."""
+
+_SERVE: Final = "serve"
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -47,15 +50,21 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 def main(argv: Sequence[str]) -> int:
     """Run the worker until it is asked to stop; give its exit code."""
     _stop_at_once_when_asked()
-    compare = list(argv[:1]) == [PARITY]
+    task, words = _task(argv)
     try:
-        asked = settings.parse(argv[1:] if compare else argv, os.environ)
+        if task == WORD:
+            from omni_jev_worker.artifacts import command
+
+            return command.run(words, os.environ)
+        asked = settings.parse(words, os.environ)
         log.set_up(asked.log_level)
-        if compare and asked.tuning.is_plain:
+        if task == PARITY and asked.tuning.is_plain:
             raise bad_flags(
                 f"{PARITY} needs --compile, --weights or --engine: nothing else is compared"
             )
-        return _run(asked, argv, compare=compare)
+        if task in WITH_A_MODEL and asked.tuning.engine == TORCH:
+            raise bad_flags(f"{WORD} {task} needs --engine: {TORCH} needs no artifact")
+        return _run(asked, argv, task)
     except SystemExit as end:
         # --help and --version have printed what was asked for.
         return int(end.code or 0)
@@ -66,13 +75,24 @@ def main(argv: Sequence[str]) -> int:
         return refusal.code
 
 
-def _run(asked: Settings, argv: Sequence[str], *, compare: bool) -> int:
+def _task(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Tell what is to be done from the words before the flags; serving has none."""
+    if argv[:1] == [PARITY]:
+        return PARITY, argv[1:]
+    if argv[:1] != [WORD]:
+        return _SERVE, argv
+    if argv[1:2] and argv[1] in WITH_A_MODEL:
+        return argv[1], argv[2:]
+    return WORD, argv[1:]
+
+
+def _run(asked: Settings, argv: Sequence[str], task: str) -> int:
     settings.warn_of_unread_variables(os.environ)
     checkpoint = _find(asked)
     if checkpoint.name == DEMO:
         log.info(DEMO_NOTE)
     inherited = sockets.inherited(os.environ.pop(sockets.LISTENER, None))
-    if inherited is None:
+    if inherited is None and task == _SERVE:
         sockets.check_address(asked.host, asked.port, asked.uds)
     _warn_of_open_address(asked)
     installed = versions.check()
@@ -88,6 +108,7 @@ def _run(asked: Settings, argv: Sequence[str], *, compare: bool) -> int:
         chosen_by="--threads" if asked.threads is not None else "physical cores",
     )
     launch = Launch(asked, checkpoint, threads)
+    compare = task in (PARITY, "build")
     engine, queue = _engine(asked, checkpoint, threads, installed, compare=compare)
     fault = engine.start().exception()
     if fault is not None:
@@ -96,8 +117,8 @@ def _run(asked: Settings, argv: Sequence[str], *, compare: bool) -> int:
             raise refusal
         log.error(f"the worker could not start: {log.where(fault)}: {faults.cause_of(fault)}")
         return FAILED
-    if compare:
-        return _tell_parity(engine.snapshot.tuning)
+    if task != _SERVE:
+        return _tell(task, engine)
     listener = inherited or sockets.bind(asked.host, asked.port, asked.uds)
     try:
         return _serve(asked, argv, checkpoint, launch, engine, queue, listener)
@@ -160,13 +181,15 @@ def _tuner(
     )
 
 
-def _tell_parity(state: "TuningState") -> int:
+def _tell(task: str, engine: "Engine") -> int:
     """Print what the parity gate found; the exit code says whether all that was asked for runs."""
     from omni_jev_worker import parity_table
 
-    # Not `print`: whatever libraries print is a line of the log.
-    if sys.__stdout__ is not None:
-        sys.__stdout__.write("\n".join(parity_table.lines(state)) + "\n")
+    state = engine.snapshot.tuning
+    lines = parity_table.lines(state)
+    if task != PARITY:
+        lines = [*lines[-2:], f"warmed up in {engine.snapshot.model.warmup_ms} ms"]
+    tell(lines)
     return BAD_CONFIGURATION if state.is_less else STOPPED
 
 

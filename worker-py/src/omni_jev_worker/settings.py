@@ -1,12 +1,11 @@
 """What the worker was asked to do: flags and environment, checked, before anything is loaded."""
 
 import argparse
-import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
 from omni_jev_worker import __version__, caches, flag_values, log, routing
 from omni_jev_worker.contradictions import (
@@ -16,8 +15,9 @@ from omni_jev_worker.contradictions import (
 )
 from omni_jev_worker.engines.names import DEVICES as PLACES
 from omni_jev_worker.engines.names import ENGINES, TORCH
-from omni_jev_worker.exits import bad_configuration, bad_flags
+from omni_jev_worker.exits import bad_configuration
 from omni_jev_worker.lane import Lane
+from omni_jev_worker.parser import Parser
 from omni_jev_worker.protocol.dialects import DIALECTS, LAYA
 from omni_jev_worker.protocol.limits import Limits
 from omni_jev_worker.tuning import FP32, PRECISIONS, Tuning
@@ -175,27 +175,8 @@ def warn_of_unread_variables(environment: Mapping[str, str]) -> None:
             log.warning(f"{name} is set, but this worker does not read it: {instead}")
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser that raises our refusal instead of printing usage and exiting 2."""
-
-    def error(self, message: str) -> NoReturn:
-        raise bad_flags(f"{_without_values(message)} (see --help)")
-
-
-def _without_values(message: str) -> str:
-    """Take out what was typed: argparse repeats it, and it may be a secret in the wrong place."""
-    found = re.fullmatch("unrecognized arguments: (.*)", message, re.DOTALL)
-    if found:
-        names = re.findall(r"(?:^|\s)(--?[a-z][a-z-]{0,39})(?=[\s=]|$)", found[1])
-        return f"there is no flag {', '.join(names)}" if names else "a word that no flag takes"
-    message = re.sub(
-        r"invalid choice: .*\(choose from (.*)\)$", r"must be one of \1", message, flags=re.DOTALL
-    )
-    return re.sub("ignored explicit argument .*", "takes no value", message, flags=re.DOTALL)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="omni_jev_worker",
         description="Serve POST /v1/systemone, GET /v1/models and GET /health with a Laya model.",
         epilog="Exit codes: 0 asked to stop, 64 a bad flag, 78 a configuration that cannot work.",

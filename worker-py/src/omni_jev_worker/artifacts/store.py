@@ -106,6 +106,16 @@ class Store:
         """Give the folders of the artifacts that are there, unchecked."""
         return [each for each in self._folders() if not each.name.startswith(".") and _whole(each)]
 
+    def named(self, name: str) -> Path:
+        """Give an artifact's folder by what `list` calls it. Raises `KeyError`."""
+        return {str(each.relative_to(self.root)): each for each in self.all()}[name]
+
+    @contextmanager
+    def locked_folder(self, folder: Path) -> Iterator[None]:
+        """Be the only process that changes the artifact of a folder that is there."""
+        with FileLock(f"{folder}.lock"):
+            yield
+
     def leftovers(self) -> list[Path]:
         """Give the folders that are no artifacts: set aside, or staged by whoever is gone."""
         staged = [each for each in self.root.glob(f"{STAGING}*") if each.is_dir()]

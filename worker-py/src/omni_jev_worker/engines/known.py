@@ -1,7 +1,7 @@
 """Finds an engine by its name; what it needs is imported when it is first used."""
 
 from omni_jev_worker.engines.forward import Engine
-from omni_jev_worker.engines.names import ONNX
+from omni_jev_worker.engines.names import ENGINES, ONNX, TORCH
 
 
 def find(name: str) -> Engine:
@@ -11,3 +11,8 @@ def find(name: str) -> Engine:
 
         return OnnxEngine()
     raise KeyError(name)
+
+
+def all_engines() -> list[Engine]:
+    """Give every engine other than torch."""
+    return [find(name) for name in ENGINES if name != TORCH]
