@@ -13,7 +13,8 @@ from omni_jev_worker.artifacts import manifest as manifests
 from omni_jev_worker.artifacts.store import Store
 from omni_jev_worker.engines import packages
 from omni_jev_worker.engines.forward import Unavailable
-from omni_jev_worker.engines.ort.session import Session, groups
+from omni_jev_worker.engines.ort.session import Session
+from omni_jev_worker.engines.passes import groups
 from omni_jev_worker.exits import BAD_CONFIGURATION, Refusal
 from omni_jev_worker.health import Others
 from omni_jev_worker.model import Model

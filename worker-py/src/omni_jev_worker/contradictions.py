@@ -28,7 +28,7 @@ def reject_contradictions(flags: argparse.Namespace) -> None:
     if flags.model in flags.preload:
         raise bad_flags(f"--preload {flags.model}: this is --model already")
     _reject_for_engine(flags)
-    if flags.device == "cpu":
+    if flags.device == "cpu" and flags.engine == TORCH:
         for option, given in (("--compile", flags.compile), ("--weights fp16", _has(flags, FP16))):
             if given:
                 raise bad_flags(f"{option} works on mps and cuda, not with --device cpu")

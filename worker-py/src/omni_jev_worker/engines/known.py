@@ -1,7 +1,7 @@
 """Finds an engine by its name; what it needs is imported when it is first used."""
 
 from omni_jev_worker.engines.forward import Engine
-from omni_jev_worker.engines.names import ENGINES, ONNX, TORCH
+from omni_jev_worker.engines.names import ENGINES, MLX, ONNX, TORCH
 
 
 def find(name: str) -> Engine:
@@ -10,6 +10,10 @@ def find(name: str) -> Engine:
         from omni_jev_worker.engines.ort.engine import OnnxEngine
 
         return OnnxEngine()
+    if name == MLX:
+        from omni_jev_worker.engines.mlx_network.engine import MlxEngine
+
+        return MlxEngine()
     raise KeyError(name)
 
 

@@ -1,5 +1,6 @@
 """The engines by name, and the precisions that each has."""
 
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,13 +11,20 @@ TORCH: Final = "torch"
 ONNX: Final = "onnx"
 """ONNX Runtime on a CPU."""
 
-ENGINES: Final = (TORCH, ONNX)
+MLX: Final = "mlx"
+"""MLX: on the GPU of an Apple Silicon Mac, and on the CPU elsewhere."""
 
-DEVICES: Final[Mapping[str, str]] = {ONNX: "cpu"}
+ENGINES: Final = (TORCH, ONNX, MLX)
+
+DEVICES: Final[Mapping[str, str]] = {
+    ONNX: "cpu",
+    MLX: "mps" if sys.platform == "darwin" else "cpu",
+}
 """Where each runs; torch runs on any."""
 
 WEIGHTS: Final[Mapping[str, tuple[str, ...]]] = {
     TORCH: (FP32, FP16, BF16),
     ONNX: (FP32, INT8),
+    MLX: (FP32, FP16),
 }
 """The precisions of ``--weights`` that each has."""

@@ -1,23 +1,16 @@
 """A graph that ONNX Runtime runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import onnxruntime
 
 from omni_jev_worker.collate import Item
-from omni_jev_worker.engines.forward import Reach
 from omni_jev_worker.engines.ort.writer import GRAPH
+from omni_jev_worker.engines.passes import groups, reach
 from omni_jev_worker.scores import Scores, join
 from omni_jev_worker.unpadded import token_list
-
-# Of all rows of a pass together, but for a single longer row. More bring nothing on a CPU, and
-# attention looks at the square of them.
-_PASS_TOKENS: Final = 512
-_PASS_ROWS: Final = 64
-_OPTIONS: Final = 255
 
 
 class Session:
@@ -34,7 +27,7 @@ class Session:
         self._session = onnxruntime.InferenceSession(
             str(folder / GRAPH), options, providers=["CPUExecutionProvider"]
         )
-        self.reach = Reach(tokens=window, rows=_PASS_ROWS, options=_OPTIONS)
+        self.reach = reach(window)
 
     def __call__(self, items: Sequence[Item]) -> Scores:
         """Run rows, few at a time."""
@@ -57,15 +50,3 @@ class Session:
             },
         )
         return Scores(logits, acts)
-
-
-def groups(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """Cut rows into passes, in their order."""
-    start = tokens = 0
-    for at, item in enumerate(items):
-        length = len(item["ids"])
-        if at > start and (tokens + length > _PASS_TOKENS or at - start == _PASS_ROWS):
-            yield items[start:at]
-            start, tokens = at, 0
-        tokens += length
-    yield items[start:]

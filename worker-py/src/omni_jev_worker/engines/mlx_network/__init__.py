@@ -1,0 +1,1 @@
+"""The engine `mlx`: the network of a laya model in MLX."""
