@@ -194,6 +194,23 @@ def test_what_was_proved_elsewhere_or_by_other_versions_is_proved_again(
         assert manifests.read(folder).proof != {**manifest.proof, what: "another"}
 
 
+@pytest.mark.parametrize("told", [float("nan"), 10**400, 0, None, "0"], ids=repr)
+def test_a_proof_with_other_than_a_difference_for_a_difference_proves_nothing(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Any
+) -> None:
+    store = Store(tmp_path)
+    with starting(tiny, tuner=adopting(tiny, store)):
+        folder = store.folder(key_of(tiny))
+    manifest = manifests.read(folder)
+    assert manifest.proof is not None
+    rows = [{**row, "alone": told, "together": told} for row in manifest.proof["rows"]]
+    manifest.with_proof({**manifest.proof, "rows": rows}).write(folder)
+    monkeypatch.setattr(Session, "__call__", not_finite)
+    # The gate has run again.
+    with pytest.raises(Refusal, match="the parity gate is shut"):
+        Started(tiny, tuner=adopting(tiny, store))
+
+
 def test_without_its_packages_it_is_refused_with_what_to_install(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 """The parity gate: what it lets through, and what it says of what it does not."""
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ import pytest
 from omni_jev_worker import checkpoints, parity
 from omni_jev_worker.known_answers import KnownAnswers
 from omni_jev_worker.model import Encoded, Model
-from omni_jev_worker.parity import TOLERANCE, Report, take_reference
+from omni_jev_worker.parity import TOLERANCE, Report, RowResult, take_reference
 from omni_jev_worker.scores import NotFinite, Scores
+
+GOOD = RowResult("good", 8, 2, 0.001, 0.001, 0.001, hard_mismatch=False, near_tie=False)
 
 
 class Altered:
@@ -89,6 +93,17 @@ def test_the_probability_to_act_counts_too(model: Model) -> None:
 def test_numbers_that_are_not_finite_fail(model: Model) -> None:
     found = report(model, lambda row, scores, call: NotFinite() if row == 2 else scores)
     assert found.fault == "it gives numbers that are not finite"
+
+
+@pytest.mark.parametrize("name", ["alone", "together", "act"])
+def test_a_difference_that_is_no_number_is_no_small_one(name: str) -> None:
+    row = dataclasses.replace(GOOD, name="a row", **{name: float("nan")})  # type: ignore[arg-type]
+    for rows in ((row, GOOD), (GOOD, row)):
+        report = Report(rows, finite=True, repeatable=True)
+        assert report.fault == "it gives numbers that are not finite"
+        assert report.worst == "a row"
+        # What `/health` says of it is JSON.
+        json.dumps(report.to_json(), allow_nan=False)
 
 
 def test_another_answer_to_the_same_call_fails(model: Model) -> None:

@@ -6,6 +6,7 @@ although the reference was sure (a hard mismatch), numbers that are not finite, 
 that gives other numbers each fail the gate.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -71,7 +72,7 @@ class Report:
 
     @property
     def largest(self) -> float:
-        """The largest difference of any probability."""
+        """The largest difference of any probability; infinite where one is no number."""
         return max((_most(row) for row in self.rows), default=0.0)
 
     @property
@@ -92,7 +93,7 @@ class Report:
     @property
     def fault(self) -> str | None:
         """Say why the gate is shut; none if it is open."""
-        if not self.finite:
+        if not self.finite or not math.isfinite(self.largest):
             return "it gives numbers that are not finite"
         if self.largest > TOLERANCE:
             return (
@@ -111,7 +112,7 @@ class Report:
             "passed": self.fault is None,
             "fault": self.fault,
             "rows": len(self.rows),
-            "largest_difference": round(self.largest, 6),
+            "largest_difference": (round(self.largest, 6) if math.isfinite(self.largest) else None),
             "row": self.worst,
             "hard_mismatches": self.hard_mismatches,
             "near_ties": self.near_ties,
@@ -218,18 +219,20 @@ def _compare(
         options=len(wanted[0]),
         alone=differences[0],
         together=differences[1],
-        act=max(float(np.abs(expected.act - scores.act).max()) for scores in given),
+        act=float(np.max([np.abs(expected.act - scores.act).max() for scores in given])),
         hard_mismatch=otherwise and sure,
         near_tie=otherwise and not sure,
     )
 
 
 def _most(row: RowResult) -> float:
-    return max(row.alone, row.together, row.act)
+    # Nothing is larger than NaN, which `max` may give or leave out.
+    differences = (row.alone, row.together, row.act)
+    return max(differences) if all(map(math.isfinite, differences)) else math.inf
 
 
 def _apart(one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float:
-    return max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
+    return float(np.max([np.abs(a - b).max() for a, b in zip(one, other, strict=True)]))
 
 
 def _margin(probabilities: NDArray[Any]) -> float:

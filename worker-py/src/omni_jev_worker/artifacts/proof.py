@@ -1,6 +1,7 @@
 """What the parity gate found of an artifact, kept in its manifest with where and by what."""
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 from omni_jev_worker import __version__
@@ -34,13 +35,22 @@ def proven(manifest: Manifest, tools: Mapping[str, str]) -> Report | None:
     if (proof.get("tree"), proof.get("platform"), proof.get("tools")) != expected:
         return None
     try:
-        rows = tuple(RowResult(**row) for row in proof["rows"])
+        rows = tuple(_row_from_json(row) for row in proof["rows"])
         report = Report(
             rows, finite=proof["finite"] is True, repeatable=proof["repeatable"] is True
         )
         return report if rows and report.fault is None else None
     except (KeyError, TypeError):
         return None
+
+
+def _row_from_json(row: Mapping[str, Any]) -> RowResult:
+    """Read what `_row_to_json` wrote. Raises `TypeError` for values of another type."""
+    given = RowResult(**row)
+    kinds = (str, int, int, float, float, float, bool, bool)
+    if tuple(map(type, astuple(given))) != kinds:
+        raise TypeError
+    return given
 
 
 def _row_to_json(row: RowResult) -> dict[str, Any]:
