@@ -41,6 +41,8 @@ _GPT2_WORD: Final = re.compile(
     r"'(?:s|t|re|ve|m|ll|d)| ?[A-Za-z]+| ?[0-9]+| ?[^\t-\r A-Za-z0-9]+"
     r"|[\t-\r ]+(?![^\t-\r ])|[\t-\r ]+"
 )
+# The same for a tokenizer that makes letters small before it applies the rule.
+_GPT2_WORD_MADE_SMALL: Final = re.compile(_GPT2_WORD.pattern, re.IGNORECASE)
 # BERT's: white space parts words and is dropped, each punctuation mark is a word. A space before a
 # word is taken along here, to cut less.
 _BERT_WORD: Final = re.compile(r" ?[^\t-\r !-/:-@\[-`{-~]+|.", re.DOTALL)
@@ -150,7 +152,8 @@ def _rule(backend: Any) -> "re.Pattern[str] | None":
         return None
     steps = _steps(backend.pre_tokenizer, "pretokenizers")
     if steps == [_BYTE_LEVEL]:
-        return _GPT2_WORD
+        makes_small = any(each["type"] == "Lowercase" for each in changes)
+        return _GPT2_WORD_MADE_SMALL if makes_small else _GPT2_WORD
     if steps[:1] == [_BERT] and all(
         each == _BYTES or each["type"] == "Digits" for each in steps[1:]
     ):
