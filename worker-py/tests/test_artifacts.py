@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,6 +163,84 @@ def test_of_two_that_start_at_once_one_builds_and_both_run(tiny: Path, store: St
     assert found == [(0, False), (1, False)]
     assert store.leftovers() == []
     assert len(store.all()) == 1
+
+
+def _stage(root: Path, told: Any) -> None:
+    with Store(root).staged() as folder:
+        (folder / "weights.bin").write_bytes(b"much")
+        told.put(folder.name)
+        time.sleep(LONG)
+
+
+def test_what_a_killed_process_staged_is_removed_by_the_next_and_a_living_ones_stays(
+    store: Store,
+) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    told = spawn.Queue()
+    killed = spawn.Process(target=_stage, args=(store.root, told), daemon=True)
+    living = spawn.Process(target=_stage, args=(store.root, told), daemon=True)
+    killed.start()
+    left = told.get(timeout=LONG)
+    living.start()
+    kept = told.get(timeout=LONG)
+    assert {each.name for each in store.leftovers()} == {left, kept}
+    killed.kill()
+    killed.join(LONG)
+    with store.staged() as folder:
+        assert {each.name for each in store.leftovers()} == {kept, folder.name}
+    living.kill()
+    living.join(LONG)
+
+
+def test_whoever_waits_for_another_process_says_so(
+    tiny: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = threading.Event()
+    told: list[str] = []
+
+    def tell(message: str, **_: Any) -> None:
+        told.append(message)
+        waits.set()
+
+    monkeypatch.setattr("omni_jev_worker.log.info", tell)
+
+    def second() -> None:
+        with store.locked(key_of(tiny)):
+            pass
+
+    thread = threading.Thread(target=second)
+    with store.locked(key_of(tiny)):
+        thread.start()
+        assert waits.wait(LONG)
+    thread.join(LONG)
+    assert not thread.is_alive()
+    assert told == [f"waiting for another process that is at {key_of(tiny)}"]
+
+
+def test_a_link_to_nowhere_in_an_artifacts_place_is_set_aside(tiny: Path, store: Store) -> None:
+    folder = store.folder(key_of(tiny))
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(folder / "nowhere")
+    assert check(built(tiny, store).folder).source == source_hash(tiny)
+
+
+def test_every_file_of_an_artifact_is_as_readable_as_the_others(made: Artifact) -> None:
+    modes = {each.stat().st_mode & 0o444 for each in made.folder.iterdir()}
+    assert modes == {0o444}
+
+
+def test_a_manifest_that_cannot_be_written_leaves_nothing(
+    made: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", full)
+    before = sorted(made.folder.parent.iterdir())
+    with pytest.raises(OSError, match="No space left"):
+        made.manifest.write(made.folder)
+    assert sorted(made.folder.parent.iterdir()) == before
+    assert check(made.folder) == made.manifest
 
 
 def test_a_build_that_fails_leaves_nothing_that_could_be_found(

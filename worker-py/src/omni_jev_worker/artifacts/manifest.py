@@ -1,5 +1,6 @@
 """What an artifact's manifest says, read as something that may have been written by anyone."""
 
+import contextlib
 import json
 import os
 import tempfile
@@ -64,10 +65,17 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Put it into an artifact's folder, in place of the one that is there, at once."""
         handle, name = tempfile.mkstemp(dir=folder.parent, prefix=".manifest-")
-        with os.fdopen(handle, "w") as file:
-            json.dump(asdict(self), file, indent=1, sort_keys=True)
-            file.write("\n")
-        os.replace(name, folder / NAME)
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump(asdict(self), file, indent=1, sort_keys=True)
+                file.write("\n")
+            # As the files beside it, which other users may read.
+            os.chmod(name, 0o644)
+            os.replace(name, folder / NAME)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
 
 
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {

@@ -4,6 +4,7 @@ One artifact is changed by one process at a time, by a lock on a file beside its
 system lets go when that process ends. Readers need none: a folder appears by one rename.
 """
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from omni_jev_worker import log
 from omni_jev_worker.artifacts import manifest as manifests
@@ -53,8 +54,16 @@ class Store:
         """Be the only process that changes an artifact. Raises `OSError`."""
         path = self.folder(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):
+        lock = FileLock(f"{path}.lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            log.info(f"waiting for another process that is at {key}", phase="compile")
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
 
     def find(self, key: Key) -> Artifact | None:
         """Give a checked artifact; none where there is none, or a corrupt one, which is set aside.
@@ -79,16 +88,29 @@ class Store:
     def staged(self) -> Iterator[Path]:
         """Have a folder to put an artifact together in; what is left of it goes at the end."""
         self.root.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=STAGING, dir=self.root))
+        with FileLock(self.root / ".staging.lock"):
+            self._clear_away()
+            folder = Path(tempfile.mkdtemp(prefix=STAGING, dir=self.root))
+            mine = _take(folder)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            if mine is not None:
+                os.close(mine)
+
+    def _clear_away(self) -> None:
+        """Remove what processes staged that have ended since: each may be as large as a model."""
+        for folder in self.root.glob(f"{STAGING}*"):
+            if (left := _take(folder)) is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(left)
 
     def publish(self, staged: Path, key: Key) -> Artifact:
         """Let a staged artifact be found, by one rename. Under its lock."""
         target = self.folder(key)
-        if target.exists():
+        # A link to nowhere is in the way too.
+        if os.path.lexists(target):
             self.set_aside(target, "is replaced")
         staged.chmod(0o755)
         os.rename(staged, target)
@@ -123,6 +145,23 @@ class Store:
 
     def _folders(self) -> list[Path]:
         return sorted(each for each in self.root.glob("*/*") if each.is_dir() and _is_source(each))
+
+
+def _take(folder: Path) -> int | None:
+    """Have a folder for as long as the file descriptor is open; none where another process has it.
+
+    The system lets it go when the process ends, however it ends.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
 
 
 def _is_source(folder: Path) -> bool:
