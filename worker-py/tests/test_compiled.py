@@ -5,6 +5,7 @@ from torch._inductor import async_compile, config
 
 from compiler_processes import compiler_processes
 from omni_jev_worker.network import compiled
+from started_engine import LONG
 
 
 def test_its_processes_are_ended_and_it_can_start_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -12,7 +13,7 @@ def test_its_processes_are_ended_and_it_can_start_others(monkeypatch: pytest.Mon
     for _ in range(2):
         async_compile.AsyncCompile.process_pool()
         assert compiler_processes()
-        compiled.end_processes()
+        compiled.end_processes().join(LONG)
         assert not compiler_processes()
 
 

@@ -84,6 +84,9 @@ def test_what_was_asked_for_runs_and_all_shapes_are_there(tuned: Started) -> Non
 
 def test_none_of_the_compilers_processes_stays(tuned: Started) -> None:
     assert tuned.engine.snapshot.compiled.active
+    for thread in threading.enumerate():
+        if thread.name == "compiler's end":
+            thread.join(LONG)
     assert not compiler_processes()
 
 

@@ -5,6 +5,7 @@ instead of a minute, and one form fits any number of tokens. Where the device re
 calling a hundred of them instead of one costs nothing.
 """
 
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
@@ -76,6 +77,13 @@ def graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
-def end_processes() -> None:
-    """End the compiler's processes; it starts others if it has to compile again."""
-    async_compile.shutdown_compile_workers()
+def end_processes() -> threading.Thread:
+    """End the compiler's processes; it starts others if it has to compile again.
+
+    They take seconds to end, which nobody has to wait for: it is done beside. Gives the thread.
+    """
+    ending = threading.Thread(
+        target=async_compile.shutdown_compile_workers, name="compiler's end", daemon=True
+    )
+    ending.start()
+    return ending
