@@ -36,8 +36,9 @@ pub(crate) struct Record {
     backend: Option<Duration>,
     received: usize,
     answered: Option<Answered>,
-    /// Where there are lanes: the one that it went to, and why.
-    lane: Option<(HeaderValue, &'static str)>,
+    /// Where there are lanes: the one that it went to, and why. Boxed, since this is moved with
+    /// every request and nearly none has it.
+    lane: Option<Box<(HeaderValue, &'static str)>>,
 }
 
 struct Answered {
@@ -94,12 +95,12 @@ impl Record {
 
     /// A lane was chosen for it.
     pub(crate) fn routed(&mut self, lane: HeaderValue, reason: &'static str) {
-        self.lane = Some((lane, reason));
+        self.lane = Some(Box::new((lane, reason)));
     }
 
     /// Tells the client which lane it was, where there are lanes.
     pub(crate) fn tell_lane(&self, headers: &mut HeaderMap) {
-        if let Some((lane, reason)) = &self.lane {
+        if let Some((lane, reason)) = self.lane.as_deref() {
             headers.insert(X_LANE, lane.clone());
             headers.insert(X_REASON, HeaderValue::from_static(reason));
         }
@@ -182,8 +183,8 @@ impl Drop for Record {
             backend_us = self.backend.map(micros),
             request_id = self.request_id.to_str().unwrap_or_default(),
             ended_by = by,
-            lane = self.lane.as_ref().and_then(|(lane, _)| lane.to_str().ok()),
-            routing_reason = self.lane.as_ref().map(|(_, reason)| reason),
+            lane = self.lane.as_deref().and_then(|(lane, _)| lane.to_str().ok()),
+            routing_reason = self.lane.as_deref().map(|(_, reason)| reason),
             reason,
             traceparent = self.traceparent.as_ref().and_then(|value| value.to_str().ok()),
         );

@@ -124,23 +124,13 @@ async fn process(
     }
     let _place = shard.gate.enter()?;
     let method = parts.method.clone();
-    let mut response = match &shard.lanes {
-        None => to_the_backend(shard, link, parts, body, record).await?,
+    if let Some(lanes) = &shard.lanes {
         // Boxed: only those who have lanes carry its state.
-        Some(lanes) => Box::pin(journey::travel(shard, lanes, link, parts, body, record)).await?,
-    };
-    answer::from_backend(&mut response, &method);
-    Ok(response)
-}
-
-/// Sends a request to the one backend that there is.
-async fn to_the_backend(
-    shard: &Rc<Shard>,
-    link: &Link,
-    parts: Parts,
-    body: Bytes,
-    record: &mut Record,
-) -> Result<Response<Bytes>, Fault> {
+        let travel = Box::pin(journey::travel(shard, lanes, link, parts, body, record));
+        let mut response = travel.await?;
+        answer::from_backend(&mut response, &method);
+        return Ok(response);
+    }
     let way = &shard.ways[0];
     let upstream = way.upstream(&shard.config);
     let target = match &*upstream {
@@ -155,14 +145,15 @@ async fn to_the_backend(
             });
         }
     };
-    let decision = parts.method == Method::POST;
     let request = outgoing::request(parts, body, target, shard, link.peer)?;
     let now = Instant::now();
     record.dispatched(now);
     link.alarm.set(now + shard.config.backend_timeout);
     // The request's bytes are let go with it, the answer's when the client has them.
     let mut ledger = shard.gate.ledger();
-    let waiting = way.waiting.enter(target.generation, now, decision);
+    let waiting = way
+        .waiting
+        .enter(target.generation, now, method == Method::POST);
     let outcome = {
         // Pinned where it is made: moved on, it would have a place in this state twice.
         let sent = pin!(send(
@@ -177,16 +168,20 @@ async fn to_the_backend(
         loss::unless_lost(way, target.generation, sent).await
     };
     let outcome = match outcome {
-        Err(fault) => Err(loss::explain(shard, link, way, target.generation, fault).await),
-        answered => answered,
+        Err(fault) if loss::is_a_loss(&fault) => {
+            Err(loss::explain(shard, link, way, target.generation, fault).await)
+        }
+        outcome => outcome,
     };
     let returned = Instant::now();
     record.returned(returned);
     settle(waiting, &outcome, returned);
-    if outcome.is_ok() && ledger.holds_any() {
+    let mut response = outcome?;
+    if ledger.holds_any() {
         *link.answer_ledger.borrow_mut() = Some(ledger);
     }
-    outcome
+    answer::from_backend(&mut response, &method);
+    Ok(response)
 }
 
 /// What the outcome of a request says of its backend.
