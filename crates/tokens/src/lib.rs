@@ -1,6 +1,6 @@
 //! How many tokens the rows of a request have, as the worker lays them out.
 //!
-//! A checkpoint's own tokenizer counts, and [`rows`] lays out what the worker's `rows.py` does: the
+//! A checkpoint's own tokenizer counts, and `rows` lays out what the worker's `rows.py` does: the
 //! tests compare the two on generated requests. What the worker would lay out in a way that is not
 //! done here (options that do not fit one row, numbers that the two languages write differently) is
 //! not counted at all, rather than wrongly.
