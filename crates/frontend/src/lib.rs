@@ -39,6 +39,7 @@ mod endpoint;
 mod fault;
 mod forward;
 mod frontend;
+mod frontend_error;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -56,7 +57,8 @@ mod way;
 pub use backend::Backend;
 pub use config::{Config, ConfigError};
 pub use endpoint::{Endpoint, EndpointError};
-pub use frontend::{Drained, Frontend, FrontendError, StartError};
+pub use frontend::{Drained, Frontend};
+pub use frontend_error::{FrontendError, StartError};
 pub use lanes::LaneBackend;
 pub use omni_jev_lanes::{CountTokens, Identity, LaneSpec, Limits, Point, Prior};
 pub use prometheus_client::registry::Registry;

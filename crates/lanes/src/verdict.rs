@@ -6,7 +6,7 @@ use crate::breaker::BreakerState;
 use crate::lane::Counts;
 use crate::{Limits, Reason};
 
-/// A request's place at a lane, until it is [finished](Chooser::finish).
+/// A request's place at a lane, until it is [finished](crate::Chooser::finish).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) lane: usize,
