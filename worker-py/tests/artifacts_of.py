@@ -4,10 +4,11 @@ from pathlib import Path
 
 from omni_jev_worker import checkpoints
 from omni_jev_worker.artifacts.build import build
-from omni_jev_worker.artifacts.key import ANY_LENGTH, Key, source_hash
+from omni_jev_worker.artifacts.key import Key, source_hash
 from omni_jev_worker.artifacts.store import Artifact, Store
 from omni_jev_worker.engines import known
 from omni_jev_worker.engines.adoption import Adoption
+from omni_jev_worker.engines.forward import ANY_LENGTH
 from omni_jev_worker.engines.names import ONNX
 from omni_jev_worker.known_answers import KnownAnswers
 from omni_jev_worker.model import Model

@@ -53,6 +53,9 @@ class FakeModel:
 
     can_embed = True
 
+    def takes(self, encoded: Any) -> bool:
+        return True
+
     def most_rows(self, questions: Any) -> int:
         return len(questions)
 

@@ -8,11 +8,11 @@ import pytest
 
 import tiny_checkpoint
 from artifacts_of import adopting, key_of
-from omni_jev_worker import checkpoints, health
+from omni_jev_worker import checkpoints, health, parity
 from omni_jev_worker.artifacts import manifest as manifests
 from omni_jev_worker.artifacts.store import Store
 from omni_jev_worker.engines import packages
-from omni_jev_worker.engines.forward import Unavailable
+from omni_jev_worker.engines.forward import Reach, Unavailable
 from omni_jev_worker.engines.ort.session import Session
 from omni_jev_worker.engines.passes import groups
 from omni_jev_worker.exits import BAD_CONFIGURATION, Refusal
@@ -246,6 +246,24 @@ def test_an_activation_that_onnx_does_not_have_is_refused(tmp_path: Path) -> Non
     folder = tiny_checkpoint.make(tmp_path / "tanh", encoder={"hidden_activation": "tanh"})
     with pytest.raises(Refusal, match="its activation is not one that can be written as ONNX"):
         Started(folder, tuner=adopting(folder, Store(tmp_path / "store")))
+
+
+def test_an_engine_of_short_rows_is_proved_and_warmed_up_on_those_alone(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Session.__call__
+
+    def short(self: Session, items: Any) -> Scores:
+        assert max(len(item["ids"]) for item in items) <= 60
+        assert max(len(item["markers"]) for item in items) <= 4
+        return run(self, items)
+
+    monkeypatch.setattr("omni_jev_worker.engines.ort.session.reach", lambda _: Reach(60, 1, 4))
+    monkeypatch.setattr(Session, "__call__", short)
+    with starting(tiny, tuner=adopting(tiny, Store(tmp_path))) as onnx:
+        assert 0 < body(onnx)["parity"]["rows"] < len(parity.golden())
+        assert onnx.model.takes(onnx.model.encode("refund", NOUL))
+        assert not onnx.model.takes(onnx.model.encode("refund " * 100, NOUL))
 
 
 def test_rows_run_few_at_a_time_and_in_their_order() -> None:

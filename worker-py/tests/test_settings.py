@@ -232,7 +232,7 @@ def test_what_costs_or_changes_something_is_off_unless_asked_for() -> None:
         (["--weights", "int8"], "--weights int8 needs --engine onnx; torch has fp32"),
         (
             ["--engine", "onnx", "--weights", "fp16"],
-            "needs --engine torch or mlx; onnx has fp32 and int8",
+            "needs --engine torch or mlx or coreml; onnx has fp32 and int8",
         ),
         (["--engine", "onnx", "--device", "cuda"], "--engine onnx runs on cpu, not on cuda"),
         (["--engine", "onnx", "--compile"], "--compile is for --engine torch"),

@@ -69,19 +69,12 @@ pub struct Identity {
     pub revision: Option<String>,
     /// The device.
     pub device: Option<String>,
-    /// The engine, its artifact and the hash of the weights, where the lane tells them.
+    /// The engine, its artifact and its precision, where the lane tells them.
     pub engine: BTreeMap<String, String>,
 }
 
-/// Fields of `/health`'s `engine` that say what it is, and not how it does.
-const ENGINE_FIELDS: [&str; 6] = [
-    "name",
-    "precision",
-    "artifact",
-    "artifact_hash",
-    "weights_hash",
-    "tree_hash",
-];
+/// Fields of `/health` that say what runs the checkpoint, and not how it does. `artifact` is a hash.
+const ENGINE_FIELDS: [&str; 3] = ["engine", "artifact", "weights_dtype"];
 
 impl Profile {
     /// A profile of these measurements, of which each lane but the first is compared with it.
@@ -144,14 +137,10 @@ impl Identity {
     /// Reads the body of a `/health`.
     pub fn of(health: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let engine = &health["engine"];
-        let mut fields: BTreeMap<String, String> = ENGINE_FIELDS
+        let fields = ENGINE_FIELDS
             .iter()
-            .filter_map(|&field| Some((field.to_owned(), text(&engine[field])?)))
+            .filter_map(|&field| Some((field.to_owned(), text(&health[field])?)))
             .collect();
-        if let Some(name) = text(engine) {
-            fields.insert("name".to_owned(), name);
-        }
         Self {
             checkpoint: text(&health["checkpoint"]),
             revision: text(&health["revision"]),
@@ -172,7 +161,7 @@ impl std::fmt::Display for Identity {
             or_none(&self.device)
         )?;
         for (field, value) in &self.engine {
-            write!(f, ", engine's {field} {value}")?;
+            write!(f, ", {field} {value}")?;
         }
         Ok(())
     }
@@ -295,16 +284,12 @@ mod tests {
     fn an_identity_holds_what_the_lane_is_and_not_how_it_does() {
         let health = json!({
             "checkpoint": "demo", "revision": null, "device": "cpu", "uptime_s": 3,
-            "engine": {"name": "onnx", "artifact_hash": "abc", "parity": {"passed": true}},
+            "engine": "onnx", "artifact": "abc", "weights_dtype": "int8", "parity": {"passed": true},
         });
         let identity = Identity::of(&health);
         assert_eq!(
             identity.to_string(),
-            "checkpoint demo, revision none, device cpu, engine's artifact_hash abc, engine's name onnx"
-        );
-        assert_eq!(
-            Identity::of(&json!({"engine": "torch"})).engine["name"],
-            "torch"
+            "checkpoint demo, revision none, device cpu, artifact abc, engine onnx, weights_dtype int8"
         );
     }
 }

@@ -155,6 +155,8 @@ class Decisions:
         encoded = self._rows_of(way)
         embeds = way.plan is not None
         if not embeds:
+            if not self._engine.model.takes(encoded):
+                raise problems.misdirected("this worker's engine does not take so long a row")
             options = [len(each["markers"]) for each in encoded.items]
             self._lane.check_rows(encoded.lengths, options)
         job = Job(checkpoint=name, encoded=encoded, lengths=encoded.lengths, embeds=embeds)

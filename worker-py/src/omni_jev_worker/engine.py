@@ -278,6 +278,8 @@ class Engine:
         for request in warmup.requests(loaded.window, loaded.mps_amp_min_rows):
             begun = time.monotonic()
             encoded = loaded.encode(request.state, request.questions)
+            if not loaded.takes(encoded):
+                continue
             if self._tiny is None:
                 self._tiny = encoded
             scores = inference.run([encoded])[0]

@@ -230,6 +230,14 @@ class Model:
         """The name of what runs rows."""
         return TORCH if self._foreign is None else self._foreign.engine
 
+    def takes(self, encoded: Encoded) -> bool:
+        """Say whether what runs rows takes all of a request's."""
+        return self._foreign is None or all(
+            len(item["ids"]) <= self._foreign.forward.reach.tokens
+            and len(item["markers"]) <= self._foreign.forward.reach.options
+            for item in encoded.items
+        )
+
     @property
     def takes_any_lengths(self) -> bool:
         """Whether rows of unlike lengths share a pass without padding."""

@@ -7,7 +7,7 @@ that gives other numbers each fail the gate.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -133,6 +133,11 @@ class Reference:
     def rows(self) -> "list[Encoded]":
         """The rows, tokenized."""
         return [encoded for _, encoded in self._golden]
+
+    def of(self, takes: "Callable[[Encoded], bool]") -> "Reference":
+        """Give the rows that a model takes; all, for one that takes any."""
+        kept = [at for at, (_, encoded) in enumerate(self._golden) if takes(encoded)]
+        return Reference([self._golden[at] for at in kept], [self._expected[at] for at in kept])
 
     def compare(self, model: "Model") -> Report:
         """Run the rows through a tuned model. Raises what torch raises."""

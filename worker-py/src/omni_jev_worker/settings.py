@@ -202,8 +202,8 @@ def _parser() -> argparse.ArgumentParser:
         "--engine",
         choices=ENGINES,
         default=TORCH,
-        help="what runs the model: torch; or onnx (ONNX Runtime on a CPU) or mlx, used only where "
-        "its answers are those of torch in full precision (default: torch)",
+        help="what runs the model: torch; or onnx (ONNX Runtime on a CPU), mlx or coreml, "
+        "used only where its answers are those of torch in full precision (default: torch)",
     )
     add(
         "--artifacts",

@@ -16,6 +16,7 @@ from omni_jev_worker.artifacts.archive import Hostile, bring_in, export
 from omni_jev_worker.artifacts.fetch import CannotFetch, from_hub, from_url
 from omni_jev_worker.artifacts.manifest import Corrupt
 from omni_jev_worker.artifacts.store import STAGING, Artifact, Store, check
+from omni_jev_worker.engines.forward import Unavailable
 from omni_jev_worker.exits import STOPPED, bad_configuration, bad_flags
 from omni_jev_worker.faults import is_the_machines, one_line
 from omni_jev_worker.terminal import tell
@@ -40,7 +41,7 @@ def run(words: Sequence[str], environment: Mapping[str, str]) -> int:
         actions[asked.action](store, asked)
     except (Hostile, Corrupt) as fault:
         raise bad_configuration(f"{WORD} {asked.action}: the archive {fault}") from None
-    except CannotFetch as fault:
+    except (CannotFetch, Unavailable) as fault:
         raise bad_configuration(f"{WORD} {asked.action}: {fault}") from None
     except OSError as fault:
         if is_the_machines(fault):

@@ -7,9 +7,6 @@ from typing import Final
 
 from omni_jev_worker.checkpoints import FILES
 
-ANY_LENGTH: Final = "any"
-"""The bucket of an artifact that takes rows of every length."""
-
 _SHOWN: Final = 16
 
 
@@ -21,7 +18,7 @@ class Key:
     """The hash of the checkpoint's files: see `source_hash`."""
     engine: str
     bucket: str
-    """A length in tokens, or `ANY_LENGTH`."""
+    """A length in tokens, or `engines.forward.ANY_LENGTH`."""
     weights: str
     """The precision, as ``--weights`` has it."""
 

@@ -175,13 +175,15 @@ def _whole(folder: Path) -> bool:
 def check(folder: Path) -> Manifest:
     """Check an artifact's files against its manifest and its engine.
 
-    Raises `Corrupt`, and `OSError` where they cannot be read.
+    Raises `Corrupt`, `Unavailable` where the engine's packages are missing, and `OSError` where the
+    files cannot be read.
     """
     found = manifests.read(folder)
     try:
         engine = known.find(found.engine)
     except KeyError:
         raise Corrupt("is for an engine that is not known here") from None
+    engine.check()
     check_members(folder, engine.members)
     if tree_hash(folder, engine.members) != found.tree:
         raise Corrupt("has files of another hash than its manifest says")

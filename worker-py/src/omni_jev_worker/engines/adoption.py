@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from omni_jev_worker import log
 from omni_jev_worker.artifacts import proof as proofs
 from omni_jev_worker.artifacts.build import build
-from omni_jev_worker.artifacts.key import ANY_LENGTH, Key
+from omni_jev_worker.artifacts.key import Key
 from omni_jev_worker.artifacts.store import Artifact, Store
 from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.engines import known
@@ -56,9 +56,10 @@ class Adoption:
             raise self._refusal(reason) from None
 
     def _apply(self, engine: Engine, model: "Model") -> TuningState:
+        engine.check_system()
         tools = engine.check()
         source = self.known.checkpoint_hash()
-        key = Key(source, self.asked.engine, ANY_LENGTH, self.asked.weights)
+        key = Key(source, self.asked.engine, engine.bucket, self.asked.weights)
         with self.store.locked(key):
             artifact = self.store.find(key)
             if artifact is None:
@@ -92,7 +93,7 @@ class Adoption:
         self, artifact: Artifact, reference: Reference, model: "Model", engine: Engine
     ) -> Report:
         begun = time.monotonic()
-        report = reference.compare(model)
+        report = reference.of(model.takes).compare(model)
         seconds = round(time.monotonic() - begun, 3)
         proof = proofs.proof_of(report, artifact.manifest.tree, engine.check())
         artifact.manifest.with_proof(proof | {"seconds": seconds}).write(artifact.folder)

@@ -6,10 +6,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from omni_jev_worker.collate import Item
 from omni_jev_worker.scores import Scores
+
+ANY_LENGTH: Final = "any"
+"""The bucket of an artifact that takes rows of every length."""
 
 
 class Unavailable(Exception):
@@ -68,6 +71,13 @@ class Engine(Protocol):
     @property
     def graph(self) -> str:
         """The one of them that says what is computed."""
+
+    @property
+    def bucket(self) -> str:
+        """The length in tokens that its artifacts are for, or `ANY_LENGTH`."""
+
+    def check_system(self) -> None:
+        """Say whether it can run on this system at all. Raises `Unavailable`."""
 
     def check(self) -> Mapping[str, str]:
         """Give the versions of what it needs. Raises `Unavailable` where something is missing."""

@@ -1,7 +1,7 @@
 """Finds an engine by its name; what it needs is imported when it is first used."""
 
 from omni_jev_worker.engines.forward import Engine
-from omni_jev_worker.engines.names import ENGINES, MLX, ONNX, TORCH
+from omni_jev_worker.engines.names import COREML, ENGINES, MLX, ONNX, TORCH
 
 
 def find(name: str) -> Engine:
@@ -14,6 +14,10 @@ def find(name: str) -> Engine:
         from omni_jev_worker.engines.mlx_network.engine import MlxEngine
 
         return MlxEngine()
+    if name == COREML:
+        from omni_jev_worker.engines.core_ml.engine import CoreMlEngine
+
+        return CoreMlEngine()
     raise KeyError(name)
 
 

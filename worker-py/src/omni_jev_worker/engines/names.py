@@ -14,10 +14,14 @@ ONNX: Final = "onnx"
 MLX: Final = "mlx"
 """MLX: on the GPU of an Apple Silicon Mac, and on the CPU elsewhere."""
 
-ENGINES: Final = (TORCH, ONNX, MLX)
+COREML: Final = "coreml"
+"""Core ML: the Neural Engine of a Mac, for short rows."""
+
+ENGINES: Final = (TORCH, ONNX, MLX, COREML)
 
 DEVICES: Final[Mapping[str, str]] = {
     ONNX: "cpu",
+    COREML: "cpu",
     MLX: "mps" if sys.platform == "darwin" else "cpu",
 }
 """Where each runs; torch runs on any."""
@@ -26,5 +30,6 @@ WEIGHTS: Final[Mapping[str, tuple[str, ...]]] = {
     TORCH: (FP32, FP16, BF16),
     ONNX: (FP32, INT8),
     MLX: (FP32, FP16),
+    COREML: (FP16,),
 }
 """The precisions of ``--weights`` that each has."""

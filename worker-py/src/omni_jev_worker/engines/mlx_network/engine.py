@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omni_jev_worker.engines.forward import Forward, Unavailable
+from omni_jev_worker.engines.forward import ANY_LENGTH, Forward, Unavailable
 from omni_jev_worker.engines.names import DEVICES, MLX
 from omni_jev_worker.engines.packages import versions_of
 from omni_jev_worker.tuning import FP16
@@ -18,8 +18,12 @@ class MlxEngine:
 
     name = MLX
     device = DEVICES[MLX]
+    bucket = ANY_LENGTH
     members = frozenset([_FORM, _NUMBERS])
     graph = _FORM
+
+    def check_system(self) -> None:
+        """Refuse no system: where its package is, it runs."""
 
     def check(self) -> Mapping[str, str]:
         """Give the versions of its packages. Raises `Unavailable` where one is missing."""
