@@ -160,6 +160,8 @@ def test_a_comparison_tells_what_the_gate_found_and_runs_torch(
     assert state.is_less
     assert state.parity is not None
     assert state.parity.fault == "it gives numbers that are not finite"
+    assert model.engine == "torch"
+    assert isinstance(model.infer([model.encode(STATE, NOUL)])[0], Scores)
 
 
 def test_a_second_start_takes_the_proved_artifact(

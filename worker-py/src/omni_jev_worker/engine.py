@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omni_jev_worker import buckets, log, memory, warmup
 from omni_jev_worker.batching import PACKED, Batcher, PackedBatcher, bounds_for
-from omni_jev_worker.buckets import AUTO, EXACT, Buckets
+from omni_jev_worker.buckets import AUTO, EXACT
 from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.engines.names import TORCH
 from omni_jev_worker.exits import (
@@ -251,7 +251,7 @@ class Engine:
         Some GPU kernels give numbers that are not finite for a padded row.
         """
         chosen = buckets.choose(self._length_buckets, loaded.device, loaded.window)
-        if chosen != EXACT and (reason := _against_padding(loaded, chosen)) is not None:
+        if chosen != EXACT and (reason := warmup.against_padding(loaded, chosen)) is not None:
             log.warning(f"inputs are not padded on {loaded.device}: {reason}", phase="parity")
             chosen = EXACT
         self._buckets = chosen
@@ -429,17 +429,6 @@ class Engine:
         if model.is_tuned:
             return "network"
         return "packed" if model.is_packed and self._buckets == EXACT else LAYA
-
-
-def _against_padding(loaded: "Model", chosen: Buckets) -> str | None:
-    """Say what speaks against padding on this device; none if nothing does."""
-    for request in warmup.requests(loaded.window, loaded.mps_amp_min_rows):
-        try:
-            if not loaded.padding_agrees(loaded.encode(request.state, request.questions), chosen):
-                return f"it changes the answers ({request.name})"
-        except memory.OutOfMemory as fault:
-            return str(fault)
-    return None
 
 
 def _ms_since(start: float) -> int:

@@ -174,8 +174,8 @@ class Model:
         with torch.inference_mode():
             write(self._agent.model)
 
-    def adopt(self, foreign: Foreign) -> None:
-        """Run rows through another library than torch from now on."""
+    def adopt(self, foreign: Foreign | None) -> None:
+        """Run rows through another library than torch from now on; none is torch again."""
         self._foreign = foreign
 
     @property

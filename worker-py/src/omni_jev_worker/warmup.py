@@ -6,7 +6,14 @@ sees them, and recompiles for many seconds when a later request has unequal ones
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from omni_jev_worker import memory
+from omni_jev_worker.buckets import Buckets
+
+if TYPE_CHECKING:
+    # For the types alone: this module is imported before torch may be.
+    from omni_jev_worker.model import Model
 
 _WORD: Final = "The parcel came late and the box was open. "
 
@@ -56,3 +63,14 @@ def request_texts() -> list[dict[str, Any]]:
         {"state": _WORD * (1 + number), "questions": {name: question}}
         for number, (name, question) in enumerate(_QUESTIONS.items())
     ]
+
+
+def against_padding(loaded: "Model", chosen: Buckets) -> str | None:
+    """Say what speaks against padding to buckets on a model's device; none if nothing does."""
+    for request in requests(loaded.window, loaded.mps_amp_min_rows):
+        try:
+            if not loaded.padding_agrees(loaded.encode(request.state, request.questions), chosen):
+                return f"it changes the answers ({request.name})"
+        except memory.OutOfMemory as fault:
+            return str(fault)
+    return None

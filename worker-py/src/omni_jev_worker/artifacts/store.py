@@ -54,16 +54,8 @@ class Store:
         """Be the only process that changes an artifact. Raises `OSError`."""
         path = self.folder(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(f"{path}.lock")
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            log.info(f"waiting for another process that is at {key}", phase="compile")
-            lock.acquire()
-        try:
+        with self.locked_folder(path):
             yield
-        finally:
-            lock.release()
 
     def find(self, key: Key) -> Artifact | None:
         """Give a checked artifact; none where there is none, or a corrupt one, which is set aside.
@@ -134,9 +126,18 @@ class Store:
 
     @contextmanager
     def locked_folder(self, folder: Path) -> Iterator[None]:
-        """Be the only process that changes the artifact of a folder that is there."""
-        with FileLock(f"{folder}.lock"):
+        """Be the only process that changes the artifact of a folder."""
+        lock = FileLock(f"{folder}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            name = folder.relative_to(self.root)
+            log.info(f"another process is at the artifact {name}: waiting for it", phase="compile")
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
 
     def leftovers(self) -> list[Path]:
         """Give the folders that are no artifacts: set aside, or staged by whoever is gone."""

@@ -76,6 +76,7 @@ class Adoption:
                 report = self._prove(artifact, reference, model, engine)
         if report is None or report.fault is not None:
             # Only where it compares: `_prove` has refused otherwise.
+            model.adopt(None)
             fault = report.fault if report is not None and report.fault is not None else "?"
             return TuningState(self.asked, PLAIN, (f"{self.asked}: {fault}",), report)
         model.drop_torch()
