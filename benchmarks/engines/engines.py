@@ -32,7 +32,7 @@ from benchmarks.engines import subjects  # noqa: E402
 from benchmarks.engines.subjects import TORCH, Subject  # noqa: E402
 from benchmarks.worker import random_checkpoint  # noqa: E402
 
-LENGTHS = (16, 64, 128, 256, 512)
+LENGTHS = (32, 64, 128, 256, 512)
 NOT_RUN = {"torch fp16": "not run: a GPU's"}
 
 Times = dict[int, dict[str, list[float]]]

@@ -30,13 +30,15 @@ class Subject:
     """Why it was not run, or what of it is off."""
 
     def row(self, length: int) -> Encoded:
-        """Give one row of so many tokens, padded by nothing."""
+        """Give one row of so many tokens, padded by nothing; its question takes 30 of them."""
         if self.model is None:
             raise ValueError(f"{self.name} was not run")
         question: dict[str, Any] = {
             "q": {"type": "noul", "instructions": "Does the customer ask for a refund?"}
         }
         encoded = self.model.encode("parcel late box open " * 1000, question)
+        if length <= max(encoded.items[0]["markers"]):
+            raise ValueError(f"a row of {length} tokens does not hold its question")
         item = encoded.items[0] | {"ids": encoded.items[0]["ids"][:length]}
         return type(encoded)(encoded.ids, encoded.internal, [item], (1,), encoded.lost)
 
