@@ -80,7 +80,8 @@ impl Chooser {
         }
     }
 
-    /// The lane for what is no decision: the first one that is ready, or that was asked for.
+    /// The lane for what is no decision, or cannot be read: the one that was asked for, else the
+    /// first one that is ready, rather one that is in no trouble.
     ///
     /// # Errors
     ///
@@ -94,11 +95,14 @@ impl Chooser {
             self.check_ready(at)?;
             return Ok((at, Reason::LaneRequested));
         }
-        let ready = |(_, lane): &(usize, &Lane)| {
-            lane.ready && lane.breaker.trouble() != Some(Trouble::Parity)
-        };
-        let mut lanes = self.lanes.iter().enumerate();
-        match lanes.find(|(at, lane)| ready(&(*at, lane)) && !tried.has(*at)) {
+        let mut ready = self.lanes.iter().enumerate().filter(|(at, lane)| {
+            lane.ready && lane.breaker.trouble() != Some(Trouble::Parity) && !tried.has(*at)
+        });
+        let first = ready.clone().next();
+        match ready
+            .find(|(_, lane)| lane.breaker.trouble().is_none())
+            .or(first)
+        {
             Some((at, _)) => Ok((at, Reason::DefaultLane)),
             None if tried != Tried::default() => Err(Refusal::Lost),
             None => Err(Refusal::Unavailable {

@@ -30,6 +30,14 @@ struct Chosen {
     seat: Option<Seat>,
 }
 
+/// What came of a request at the last lane that did not send it away.
+struct Last {
+    lane: usize,
+    /// The backend's process: another may be there by now.
+    generation: u64,
+    answer: Answer,
+}
+
 /// How an answer counts for its lane, and whether another lane may be asked instead.
 struct Verdict {
     outcome: Outcome,
@@ -58,7 +66,7 @@ pub(super) async fn travel(
         is_decision.then(|| Line::new(lanes, record.id(), link.begun.get(), ask.as_ref()));
     let deadline = received + shard.config.backend_timeout;
     let mut tried = Tried::default();
-    let mut last: Option<(usize, Answer)> = None;
+    let mut last: Option<Last> = None;
     let answer = loop {
         follow(shard, lanes);
         let asked = Instant::now();
@@ -108,7 +116,7 @@ pub(super) async fn travel(
                 let there = returned.saturating_duration_since(routed);
                 timing::add(response.headers_mut(), waited, there);
             }
-            break explained(shard, link, lane, answer).await;
+            break explained(shard, link, lane, target.generation, answer).await;
         }
         match verdict.outcome {
             Outcome::Refused => tried.refused(lane),
@@ -118,7 +126,14 @@ pub(super) async fn travel(
             entry.moved_on(lane);
         }
         tracing::debug!(lane = lanes.name(lane), outcome = ?verdict.outcome, "the request goes on to another lane");
-        last = Some((lane, answer));
+        // A lane that does not take it says nothing of why another did not answer.
+        if last.is_none() || !matches!(verdict.outcome, Outcome::Refused) {
+            last = Some(Last {
+                lane,
+                generation: target.generation,
+                answer,
+            });
+        }
     };
     if let Some(entry) = &mut entry {
         let fault_status = |fault: &Fault| fault.status();
@@ -233,17 +248,12 @@ fn verdict(answer: &Answer) -> Verdict {
 }
 
 /// No further lane takes the request: the last one's answer, or why there is none.
-async fn given_up(
-    shard: &Shard,
-    link: &Link,
-    refusal: Refusal,
-    last: Option<(usize, Answer)>,
-) -> Answer {
+async fn given_up(shard: &Shard, link: &Link, refusal: Refusal, last: Option<Last>) -> Answer {
+    let refused = |answer: &Answer| matches!(answer, Ok(it) if it.status() == StatusCode::MISDIRECTED_REQUEST);
     match last {
-        Some((_, Ok(response))) if response.status() != StatusCode::MISDIRECTED_REQUEST => {
-            Ok(response)
+        Some(last) if !refused(&last.answer) => {
+            explained(shard, link, last.lane, last.generation, last.answer).await
         }
-        Some((lane, Err(fault))) => explained(shard, link, lane, Err(fault)).await,
         _ => Err(lanes::fault(refusal, |lane| wait(shard, lane))),
     }
 }
@@ -257,12 +267,15 @@ fn wait(shard: &Shard, lane: usize) -> Option<Duration> {
 }
 
 /// A loss with its reason, if that is told soon.
-async fn explained(shard: &Shard, link: &Link, lane: usize, answer: Answer) -> Answer {
-    let way = &shard.ways[lane];
-    match (answer, &*way.upstream(&shard.config)) {
-        (Err(fault), Upstream::Ready(target)) => {
-            Err(loss::explain(shard, link, way, target.generation, fault).await)
-        }
-        (answer, _) => answer,
+async fn explained(
+    shard: &Shard,
+    link: &Link,
+    lane: usize,
+    generation: u64,
+    answer: Answer,
+) -> Answer {
+    match answer {
+        Err(fault) => Err(loss::explain(shard, link, &shard.ways[lane], generation, fault).await),
+        answered => answered,
     }
 }

@@ -288,6 +288,25 @@ fn a_lane_that_slows_down_or_is_stuck_loses_its_traffic() {
 }
 
 #[test]
+fn what_cannot_be_read_goes_to_a_lane_that_is_in_no_trouble_if_there_is_one() {
+    let (mut lanes, now) = two();
+    let default = |lanes: &Chooser| lanes.choose_default(None, Tried::default());
+    assert_eq!(default(&lanes), Ok((0, Reason::DefaultLane)));
+    let asked = |lane| Ask {
+        requested: Some(lane),
+        ..ask(60, 1)
+    };
+    for (lane, expected) in [(0, 1), (1, 0)] {
+        for _ in 0..3 {
+            let choice = lanes.choose(&asked(lane), Tried::default(), now).unwrap();
+            lanes.finish(choice.ticket, Outcome::Failed, now);
+        }
+        // With all of them in trouble it is the first again.
+        assert_eq!(default(&lanes), Ok((expected, Reason::DefaultLane)));
+    }
+}
+
+#[test]
 fn the_only_lane_left_is_asked_although_it_is_in_trouble_but_never_without_parity() {
     let (mut lanes, now) = two();
     lanes.set_ready(1, None);

@@ -61,6 +61,61 @@ fn broken_connections_and_server_errors_are_asked_again_elsewhere_but_once_for_e
 }
 
 #[test]
+fn a_lane_that_does_not_take_it_hides_no_other_lanes_answer() {
+    let busy = || {
+        RawBackend::answering(answer(
+            "503 Service Unavailable",
+            "retry-after: 7\r\n",
+            "busy",
+        ))
+    };
+    let refusing = || RawBackend::answering(answer("421 Misdirected Request", "", "not mine"));
+    for (main, quick) in [(refusing(), busy()), (busy(), refusing())] {
+        let lanes = Lanes::before(&main, &quick);
+        let reply = lanes.ask(short());
+        assert_eq!((reply.status, reply.text()), (503, "busy".to_owned()));
+        assert_eq!(reply.values("retry-after"), ["7"]);
+        assert_eq!((main.seen().len(), quick.seen().len()), (1, 1));
+    }
+}
+
+#[test]
+fn a_loss_is_told_with_its_reason_although_the_lane_is_known_not_to_be_ready_by_then() {
+    let (close, closed) = mpsc::channel::<()>();
+    let closed = std::sync::Mutex::new(closed);
+    let main = RawBackend::start(move |mut talk, _| {
+        if talk
+            .request()
+            .is_some_and(|it| it.line().starts_with("POST"))
+        {
+            let _ = closed.lock().unwrap().recv();
+        }
+    });
+    let grace = Config {
+        loss_grace: PATIENCE,
+        ..config()
+    };
+    let lanes = Lanes::start(grace, main.ready(), named("q").ready());
+    let mut client = Client::connect(lanes.fixture.address());
+    client.send(decision(&body(1000, 1), ""));
+    let requests = lanes.fixture.lane_requests(0).unwrap();
+    eventually("it is in flight", || requests.load(1).in_flight == 1);
+    lanes.states[0].send_replace(Backend::unavailable("it is restarted", PATIENCE));
+    drop(close);
+    eventually("its connection is closed", || {
+        requests.load(1).in_flight == 0
+    });
+    requests.lost(1, "the worker was struck by lightning");
+    let reply = client.reply();
+    assert_eq!(reply.status, 502);
+    assert!(
+        reply.text().contains("struck by lightning"),
+        "{}",
+        reply.text()
+    );
+}
+
+#[test]
 fn the_deadline_is_one_for_all_lanes() {
     let silent = || {
         RawBackend::start(|mut talk, _| {
