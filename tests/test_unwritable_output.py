@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.harness.client import ask
+from tests.harness.decisions import decision
 from tests.harness.fakes import FakeWorker, fake_python
-from tests.harness.omni_jev import binary, clean_environment, make_scratch
+from tests.harness.omni_jev import OmniJev, binary, clean_environment, make_scratch
+from tests.harness.servers import Reply, Server, replying
 
 # What a pipe holds where it can be made small: one page.
 SMALL = 4096
@@ -189,3 +191,32 @@ def test_it_becomes_ready_and_stops_wherever_standard_output_goes(
             time.sleep(0.05)
         process.send(signal.SIGTERM)
         assert process.wait_for_exit(30) == 0
+
+
+@contextmanager
+def tracing(trace: Path) -> Iterator[OmniJev]:
+    """Start a binary with two lanes that answer at once, and a trace."""
+    with Server(replying(lambda _: Reply(200, b"{}"))) as lane:
+        table = '[[lane]]\nname = "{}"\nurl = "{}"\n'
+        tables = "".join(table.format(name, lane.url) for name in ("main", "other"))
+        with OmniJev({"TRACE": str(trace)}, worker_flags=(), toml=tables) as running:
+            yield running
+
+
+@linux_only
+def test_a_trace_that_cannot_be_written_is_told_at_the_first_line() -> None:
+    with tracing(Path("/dev/full")) as running:
+        assert running.decide(decision()).status == 200
+        running.process.wait_for(
+            "it says so",
+            lambda event: "the trace cannot be written" in event.text,
+            seconds=20,
+        )
+
+
+def test_a_trace_that_nobody_reads_holds_up_neither_the_start_nor_the_end(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with tracing(pipe) as running:
+        assert running.decide(decision()).status == 200
+        assert running.terminate(30) == 0

@@ -40,7 +40,12 @@ pub(crate) struct Trace {
 impl Trace {
     /// Appends to a file, which is made if need be.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        // To open a pipe for writing alone waits until somebody reads it.
+        let file = OpenOptions::new()
+            .read(is_pipe(path))
+            .create(true)
+            .append(true)
+            .open(path)?;
         let start = Instant::now();
         let (lines, queue) = sync_channel(WAITING);
         let (done, written) = sync_channel(1);
@@ -85,6 +90,18 @@ impl Drop for Trace {
     }
 }
 
+#[cfg(unix)]
+fn is_pipe(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+
+    std::fs::metadata(path).is_ok_and(|it| it.file_type().is_fifo())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &Path) -> bool {
+    false
+}
+
 /// The first line: when the times of the others are counted from.
 fn began() -> String {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -99,34 +116,48 @@ fn began() -> String {
 fn write(queue: &Receiver<String>, file: File, dropped: &AtomicU64) {
     let mut out = BufWriter::new(file);
     let mut told = 0;
-    let mut failed = false;
-    while let Some(line) = next(queue, &mut out) {
+    let mut disk = Disk::default();
+    while let Some(line) = next(queue, &mut out, &mut disk) {
         let mut lines = line;
         lines.push('\n');
         let now = dropped.load(Ordering::Relaxed);
         if now > told {
             lines = format!("{}\n{lines}", json!({ "dropped": now - told }));
-            told = now;
         }
-        if let Err(error) = out.write_all(lines.as_bytes()) {
+        if disk.takes(&out.write_all(lines.as_bytes())) {
+            told = now;
+        } else {
             dropped.fetch_add(1, Ordering::Relaxed);
-            if !failed {
-                tracing::warn!(%error, "the trace cannot be written: lines are left out");
-            }
-            failed = true;
         }
     }
 }
 
 /// The next line. What was written is in the file before it is waited for.
-fn next(queue: &Receiver<String>, out: &mut BufWriter<File>) -> Option<String> {
+fn next(queue: &Receiver<String>, out: &mut BufWriter<File>, disk: &mut Disk) -> Option<String> {
     match queue.try_recv() {
         Ok(line) => Some(line),
         Err(TryRecvError::Empty) => {
-            let _ = out.flush();
+            disk.takes(&out.flush());
             queue.recv().ok()
         }
         Err(TryRecvError::Disconnected) => None,
+    }
+}
+
+/// Whether the file could be written of late: a change is told, not each line.
+#[derive(Default)]
+struct Disk {
+    fails: bool,
+}
+
+impl Disk {
+    fn takes(&mut self, written: &io::Result<()>) -> bool {
+        let fails = written.is_err();
+        if let (Err(error), false) = (written, self.fails) {
+            tracing::warn!(%error, "the trace cannot be written: lines are left out");
+        }
+        self.fails = fails;
+        !fails
     }
 }
 
@@ -265,6 +296,18 @@ mod tests {
         assert_eq!(lines.len(), 4);
         assert!(lines[0].contains("\"start\":"));
         assert_eq!((lines[1], lines[3]), ("{\"id\":\"1\"}", "{\"id\":\"1\"}"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_that_nobody_reads_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let (opened, done) = sync_channel(1);
+        std::thread::spawn(move || opened.send(Trace::open(&path).is_ok()));
+        assert_eq!(done.recv_timeout(Duration::from_secs(20)), Ok(true));
     }
 
     #[cfg(unix)]
