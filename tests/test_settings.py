@@ -126,6 +126,16 @@ def test_without_a_python_environment_the_command_that_makes_it_is_named(tmp_pat
         assert_ends_in_one_line(running, "cargo xtask", CONFIGURATION)
 
 
+def test_of_several_workers_the_one_without_a_python_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "omni-jev"
+    shutil.copy(binary(), program)
+    toml = '[[worker]]\nname = "main"\n[[worker]]\nname = "quick"\ntakes = "short-single"\n'
+    with OmniJev({"LOG_FORMAT": None}, program=program, toml=toml) as running:
+        line = assert_ends_in_one_line(running, "`python` of the [[worker]] quick", CONFIGURATION)
+        # That one is given, and is the first worker's alone.
+        assert "OMNI_JEV_WORKER_PYTHON" not in line
+
+
 @pytest.mark.parametrize("files", [6, 7, 8, 12, 32])
 def test_too_few_files_that_may_be_opened_are_one_line(tmp_path: Path, files: int) -> None:
     program = tmp_path / "limited"

@@ -115,7 +115,7 @@ async fn stray_profile(settings: &Settings, frontend: &Frontend) -> Failure {
 /// Every worker's program and patience.
 pub(crate) fn specs(settings: &Settings) -> Result<Vec<WorkerSpec>, PythonError> {
     let spec = |worker: &Worker| {
-        let python = python::find(worker.python.as_deref())?;
+        let python = python::find(worker.python.as_deref(), &worker.python_setting)?;
         Ok(worker::spec(worker, settings.backend_timeout.0, python))
     };
     settings.workers().iter().map(spec).collect()

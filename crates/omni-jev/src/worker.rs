@@ -49,7 +49,8 @@ pub(crate) fn spec(worker: &Worker, backend_timeout: Duration, python: PathBuf) 
         last_words: "No module named omni_jev_worker".to_owned(),
         cure: format!(
             "{python} has no omni_jev_worker: run `cargo xtask setup`, which makes a .venv that has it, \
-             or name a Python that has it in OMNI_JEV_WORKER_PYTHON"
+             or name a Python that has it in {}",
+            worker.python_setting
         ),
     });
     spec

@@ -44,6 +44,8 @@ pub(crate) struct WorkerTable {
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) python: Option<PathBuf>,
+    /// What a person calls the setting of that.
+    pub(crate) python_setting: String,
     pub(crate) args: WorkerArgs,
     pub(crate) start_deadline: Duration,
     pub(crate) stop_grace: Duration,
@@ -63,7 +65,9 @@ impl Settings {
             tables.push(WorkerTable::default());
         }
         tables[0] = self.first_settings().over(&tables[0]);
-        tables.iter().map(Worker::decided).collect()
+        let mut workers: Vec<_> = tables.iter().map(Worker::decided).collect();
+        "OMNI_JEV_WORKER_PYTHON".clone_into(&mut workers[0].python_setting);
+        workers
     }
 
     /// The flags of the worker that answers the requests.
@@ -171,12 +175,11 @@ impl WorkerTable {
 impl Worker {
     fn decided(table: &WorkerTable) -> Self {
         let or = |span: Option<Span>, seconds| span.unwrap_or(Span::seconds(seconds)).0;
+        let name = table.name.as_deref().unwrap_or(DEFAULT_NAME).to_owned();
         Self {
-            name: table
-                .name
-                .clone()
-                .unwrap_or_else(|| DEFAULT_NAME.to_owned()),
             python: table.python.clone(),
+            python_setting: format!("`python` of the [[worker]] {name}"),
+            name,
             args: table.args.clone().unwrap_or_default(),
             start_deadline: or(table.start_deadline, 600),
             stop_grace: or(table.stop_grace, 10),
