@@ -65,6 +65,10 @@ def test_a_shortlist_is_another_workers_where_the_engine_has_no_vectors(
     reply = lane.decide({"state": "please refund", "questions": {"q": asked}})
     assert reply.status == 421
     assert "no vectors for x_shortlist" in reply.json()["detail"]["message"]
+    # With no more options than are to be kept nothing is compared.
+    reply = lane.decide({"state": "please refund", "questions": {"q": {**asked, "x_shortlist": 3}}})
+    assert reply.status == 200
+    assert reply.json()["answers"]["q"]["x_shortlist"]["of"] == 3
 
 
 def test_a_batch_of_which_one_state_is_too_long_is_misdirected_as_a_whole(

@@ -171,7 +171,7 @@ class Decisions:
         """Give the rows to run next: those of texts to be embedded, or of the questions."""
         model, asked = self._engine.model, way.asked
         if not way.narrowed and any(shortlist.FIELD in q for q in asked.questions.values()):
-            if not model.can_embed:
+            if not model.can_embed and shortlist.wanted(asked.questions):
                 raise problems.misdirected(
                     f"this worker's engine has no vectors for {shortlist.FIELD}"
                 )
