@@ -214,7 +214,8 @@ def test_whoever_waits_for_another_process_says_so(
         assert waits.wait(LONG)
     thread.join(LONG)
     assert not thread.is_alive()
-    assert told == [f"waiting for another process that is at {key_of(tiny)}"]
+    name = store.folder(key_of(tiny)).relative_to(store.root)
+    assert told == [f"another process is at the artifact {name}: waiting for it"]
 
 
 def test_a_link_to_nowhere_in_an_artifacts_place_is_set_aside(tiny: Path, store: Store) -> None:

@@ -30,6 +30,7 @@ def test_it_answers_what_it_takes_and_tells_what_runs_it(lane: RunningWorker) ->
     assert reply.status == 200
     health = lane.ask("GET", "/health").json()
     assert (health["engine"], health["status"]) == ("onnx", "ready")
+    assert re.fullmatch("[0-9a-f]{64}", health["artifact"])
     assert health["parity"]["passed"]
 
 

@@ -400,6 +400,7 @@ class Engine:
             mps_amp_min_rows=model.mps_amp_min_rows,
             window=model.window,
             engine=model.engine,
+            artifact=model.artifact,
             forward=self._forward_name(model),
             warmup_ms=self._warmup_ms,
         )

@@ -38,6 +38,8 @@ class ModelState:
     warmup_ms: int
     engine: str = "torch"
     """What runs it: one of `engines.names.ENGINES`."""
+    artifact: str | None = None
+    """The hash of what another engine than torch runs."""
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields that `/health` has for each model, and for the default at its top."""
@@ -52,6 +54,7 @@ class ModelState:
             "mps_amp_min_rows": self.mps_amp_min_rows,
             "window": self.window,
             "engine": self.engine,
+            "artifact": self.artifact,
             "forward": self.forward,
             "warmup_ms": self.warmup_ms,
         }

@@ -230,6 +230,11 @@ class Model:
         """The name of what runs rows."""
         return TORCH if self._foreign is None else self._foreign.engine
 
+    @property
+    def artifact(self) -> str | None:
+        """The hash of the artifact that runs rows; none where that is torch."""
+        return None if self._foreign is None else self._foreign.artifact
+
     def takes(self, encoded: Encoded) -> bool:
         """Say whether what runs rows takes all of a request's."""
         return self._foreign is None or all(

@@ -69,7 +69,8 @@ class Adoption:
             reference = self._reference(model) if report is None else None
             begun = time.monotonic()
             forward = engine.load(artifact.folder, model.window, self.threads)
-            model.adopt(Foreign(engine.name, engine.device, self.asked.weights, forward))
+            tree = artifact.manifest.tree
+            model.adopt(Foreign(engine.name, engine.device, self.asked.weights, tree, forward))
             ms = round(1000 * (time.monotonic() - begun))
             log.info(f"loaded {key}", phase="load", ms=ms, engine=engine.name)
             if reference is not None:

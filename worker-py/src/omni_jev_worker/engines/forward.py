@@ -50,6 +50,8 @@ class Foreign:
     device: str
     weights: str
     """The precision, as ``--weights`` has it."""
+    artifact: str
+    """The hash of the artifact's files."""
     forward: Forward
 
 
