@@ -10,7 +10,7 @@ use crate::{Ask, Limits, Reason, Refusal, Tried};
 pub(super) const MARGIN: f64 = 0.1;
 
 /// What a request waits counts so many times for the lane that was made for it, when it is to help with others.
-const OWN_KIND: f64 = 8.0;
+const OWN_KIND: f64 = 20.0;
 
 pub(super) const NO_PARITY: &str =
     "has no traffic until its answers agree with the reference again";
