@@ -26,6 +26,7 @@ class FakeDeviceModel:
     def __init__(self, fault: RuntimeError | None = None) -> None:
         self.device = "cpu"
         self.engine = "torch"
+        self.artifact = None
         self.weights_dtype = "torch.float32"
         self.autocast_dtype = None
         self.mps_amp_min_rows = 5
