@@ -243,6 +243,18 @@ def test_a_graph_that_does_more_than_compute_is_refused_whatever_its_hashes_say(
     assert nothing_was_published(store, tmp_path)
 
 
+def test_an_archive_whose_directory_is_said_to_be_elsewhere_is_refused(
+    store: Store, tmp_path: Path, good: bytes
+) -> None:
+    data = bytearray(good)
+    # The last number of the end's record but the comment's length: where the directory begins.
+    where = int.from_bytes(data[-6:-2], "little")
+    data[-6:-2] = (where + 1000).to_bytes(4, "little")
+    with pytest.raises(Hostile, match="before its own beginning"):
+        bring(store, tmp_path, bytes(data))
+    assert nothing_was_published(store, tmp_path)
+
+
 def test_a_graph_that_is_none_is_refused(store: Store, tmp_path: Path, good: bytes) -> None:
     with pytest.raises(Corrupt, match="cannot be read"):
         bring(store, tmp_path, zipped(with_graph(files_of(good), b"\xff" * 100)))

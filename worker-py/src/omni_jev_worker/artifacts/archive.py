@@ -109,6 +109,9 @@ def _check(members: Sequence[zipfile.ZipInfo]) -> None:
     if len(set(names)) != len(names) or not set(names) <= allowed:
         raise Hostile("holds a file that is no artifact's, or one twice")
     for member in members:
+        # Where the directory is said to be elsewhere than it is.
+        if member.header_offset < 0:
+            raise Hostile(f"has {member.filename} before its own beginning")
         mode = member.external_attr >> 16
         if member.is_dir() or (mode and not stat.S_ISREG(mode)):
             raise Hostile(f"has a link or a folder as {member.filename}")
