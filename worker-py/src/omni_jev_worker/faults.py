@@ -58,6 +58,11 @@ def one_line(text: str, most: int = _MOST) -> str:
     return f"{whole_words or joined[:most]} …"
 
 
+def first_line(fault: BaseException) -> str:
+    """Give the first line of an exception's text, or its type: torch's go on for many lines."""
+    return one_line((str(fault).strip().splitlines() or [type(fault).__name__])[0])
+
+
 def cause_of(fault: BaseException) -> str:
     """Say in one line what an exception of a library means."""
     text = one_line(str(fault))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from omni_jev_worker import log
 from omni_jev_worker.buckets import EXACT, Buckets
 from omni_jev_worker.fallback import Fallback
-from omni_jev_worker.faults import one_line
+from omni_jev_worker.faults import first_line, one_line
 from omni_jev_worker.memory import OutOfMemory
 from omni_jev_worker.scores import NotFinite, Scores, join
 
@@ -171,7 +171,7 @@ class Inference:
         try:
             self._model.return_to_device()
         except RuntimeError as fault:
-            reason = one_line((str(fault).strip().splitlines() or [type(fault).__name__])[0])
+            reason = first_line(fault)
             log.warning(f"the model cannot return to its device, and serves from the CPU: {reason}")
             self._fallback.device_lost(reason)
             return reason

@@ -42,9 +42,8 @@ async def rehearse(application: Application, model: str, api_key: bytes | None) 
         failed = [status for status in statuses if status != 200]
         if failed:
             # A lane that takes less than this is asked for less as well.
-            if failed[0] == MISDIRECTED:
-                break
-            log.warning(f"a request of the warm-up was answered {failed[0]}", phase="warmup")
+            if failed[0] != MISDIRECTED:
+                log.warning(f"a request of the warm-up was answered {failed[0]}", phase="warmup")
             break
         answered += len(statuses)
         if time.monotonic() >= end:

@@ -15,7 +15,7 @@ from omni_jev_worker import log
 from omni_jev_worker.accelerator import Accelerator, Graph
 from omni_jev_worker.buckets import Shape
 from omni_jev_worker.collate import Item
-from omni_jev_worker.faults import one_line
+from omni_jev_worker.faults import first_line
 from omni_jev_worker.network.layouts import Layout
 from omni_jev_worker.network.network import Network
 from omni_jev_worker.network.parts import Tensor
@@ -142,9 +142,8 @@ class DevicePass:
         except RuntimeError as fault:
             # The most frequent reason: a graph needs memory of its own, and none is left.
             self._unrecordable.add(shape)
-            reason = one_line((str(fault).strip().splitlines() or [type(fault).__name__])[0])
             log.warning(
-                f"a shape runs unrecorded, which is slower: {reason}",
+                f"a shape runs unrecorded, which is slower: {first_line(fault)}",
                 rows=shape.rows,
                 tokens=shape.length,
                 options=shape.options,
