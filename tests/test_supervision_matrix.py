@@ -30,7 +30,7 @@ def test_killed_when_ready(tmp_path: Path) -> None:
     with FakeWorker(tmp_path, "slow", "20") as running:
         running.wait_until_ready()
         with Clients(running.address) as clients:
-            clients.wait_until_waiting()
+            clients.wait_until_waiting(held=0.1)
             killed = time.monotonic()
             kill(running.worker().pid)
             lost = clients.in_flight_at(killed)
@@ -197,7 +197,7 @@ def test_leaves_a_grandchild_that_keeps_its_socket(tmp_path: Path, group: str) -
     with FakeWorker(tmp_path, "grandchild", group) as running:
         running.wait_until_ready()
         with Clients(running.address, count=1) as clients:
-            clients.wait_until_waiting()
+            clients.wait_until_waiting(held=0.1)
             worker = running.worker().pid
             wait_for_children(running, 2)
             killed = time.monotonic()
@@ -282,7 +282,7 @@ def test_asked_to_stop_during_a_long_inference(tmp_path: Path) -> None:
     with FakeWorker(tmp_path, "slow", "1.5") as running:
         running.wait_until_ready()
         with Clients(running.address) as clients:
-            clients.wait_until_waiting()
+            clients.wait_until_waiting(held=0.1)
             asked = time.monotonic()
             assert running.terminate(20) == 0
             assert time.monotonic() - asked < 1.5 + SLACK
@@ -295,7 +295,7 @@ def test_interrupted_twice(tmp_path: Path) -> None:
     with FakeWorker(tmp_path, "slow", "20") as running:
         running.wait_until_ready()
         with Clients(running.address) as clients:
-            clients.wait_until_waiting()
+            clients.wait_until_waiting(held=0.1)
             running.process.send(signal.SIGINT)
             running.process.wait_for("it stops", lambda event: event["signal"] == "SIGINT")
             # As a hand would: two within a tenth of a second count as one.

@@ -27,9 +27,10 @@ def test_the_real_worker_killed_when_ready_and_asked_to_stop_during_a_long_infer
         running.wait_until_ready()
         with Clients(running.address, body=many_questions, check=answered_all) as clients:
             clients.wait_for(200, since=0, seconds=60)
-            clients.wait_until_waiting()
+            worker = running.worker().pid
+            clients.hold(worker)
             killed = time.monotonic()
-            kill(running.worker().pid)
+            kill(worker)
             lost = clients.in_flight_at(killed)
             assert {one.status for one in lost} == {502}
             assert all("SIGKILL" in one.message for one in lost)
@@ -37,7 +38,7 @@ def test_the_real_worker_killed_when_ready_and_asked_to_stop_during_a_long_infer
             waiting = clients.wait_for(503, since=killed)
             assert "starting" in waiting.message or "restarted" in waiting.message
             clients.wait_for(200, since=killed, seconds=START_SECONDS)
-            clients.wait_until_waiting()
+            clients.wait_until_waiting(held=0.02)
             asked = time.monotonic()
             assert running.terminate(60) == 0
             finished = [one for one in clients.seen() if one.sent < asked < one.known]
@@ -49,7 +50,7 @@ def test_the_real_workers_frontend_killed_when_ready() -> None:
     with OmniJev() as running:
         running.wait_until_ready()
         with Clients(running.address, body=many_questions, check=answered_all) as clients:
-            clients.wait_until_waiting()
+            clients.hold(running.process.pid)
             killed = time.monotonic()
             running.process.send(signal.SIGKILL)
             running.process.wait_for_exit()

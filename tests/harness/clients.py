@@ -2,6 +2,8 @@
 
 import http.client
 import itertools
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -81,7 +83,7 @@ class Clients:
         self._changed = threading.Condition()
         self._seen: list[Seen] = []
         self._wrong: list[str] = []
-        self.waiting = 0
+        self._since: dict[int, float] = {}
         self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(count)]
 
     def __enter__(self) -> "Clients":
@@ -131,18 +133,33 @@ class Clients:
             assert met, f"no {count} times {status} in {seconds} s: {self.statuses(since)}"
             return matching()[count - 1]
 
-    def wait_until_waiting(self, seconds: float = 20) -> None:
-        """Wait until every client has sent a request that has no answer yet."""
+    def wait_until_waiting(self, held: float = 0.0, seconds: float = 20) -> None:
+        """Wait until every client has a request without an answer, sent so many seconds ago."""
         deadline = time.monotonic() + seconds
-        while self.waiting < len(self._threads):
+        while not self._all_wait(held):
             assert time.monotonic() < deadline, "the clients do not wait"
             time.sleep(0.01)
+
+    def hold(self, pid: int) -> None:
+        """Stop a process that their answers need, and wait until no answer is under way any more.
+
+        What they wait for then, only the end of that process can decide.
+        """
+        os.kill(pid, signal.SIGSTOP)
+        self.wait_until_waiting(held=0.5)
+
+    def _all_wait(self, held: float) -> bool:
+        with self._changed:
+            latest = time.monotonic() - held
+            waiting = [sent for sent in self._since.values() if sent <= latest]
+            return len(waiting) == len(self._threads)
 
     def _ask(self) -> None:
         while not self._stop.is_set():
             number = str(next(self._numbers))
             sent = time.monotonic()
-            self._count(1)
+            with self._changed:
+                self._since[threading.get_ident()] = sent
             answer, fault = None, None
             try:
                 answer = ask(
@@ -150,17 +167,14 @@ class Clients:
                 )
             except (OSError, http.client.HTTPException) as error:
                 fault = error
-            self._count(-1)
+            with self._changed:
+                del self._since[threading.get_ident()]
             seen = Seen(sent, time.monotonic(), answer, fault)
             self._judge(number, seen)
             with self._changed:
                 self._seen.append(seen)
                 self._changed.notify_all()
             self._stop.wait(self._pause)
-
-    def _count(self, by: int) -> None:
-        with self._changed:
-            self.waiting += by
 
     def _judge(self, number: str, seen: Seen) -> None:
         """Anything but the right answer or an honest refusal is kept as wrong."""
