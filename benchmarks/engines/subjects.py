@@ -56,7 +56,7 @@ def prepare(
 
     ``compares`` runs the parity gate though the artifact has passed it already.
     """
-    from omni_jev_worker import warmup
+    from omni_jev_worker import trial, warmup
     from omni_jev_worker.artifacts.store import Store
     from omni_jev_worker.engines.adoption import Adoption
     from omni_jev_worker.exits import Refusal
@@ -65,8 +65,12 @@ def prepare(
 
     if tuning.is_plain:
         model = Model(checkpoint, "cpu")
-        requests = warmup.requests(model.window, model.mps_amp_min_rows)
-        reason = model.pack([model.encode(each.state, each.questions) for each in requests])
+        tried = trial.prepare(model, warmup.encoded(model), known)
+        reason = model.pack()
+        if reason is None:
+            reason = tried.fault([model.infer([rows])[0] for _, rows in tried.requests])
+        if reason is not None:
+            model.unpack()
         return Subject(name, model, None, reason or "")
     tuner: Tunes = Tuner(tuning, known=known)
     if tuning.engine != "torch":

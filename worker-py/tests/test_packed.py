@@ -1,8 +1,10 @@
 """The unpadded pass on the CPU: the numbers of laya's own, for rows of any lengths together."""
 
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,11 +12,15 @@ from hypothesis import strategies as st
 
 import tiny_checkpoint
 from forms import FORMS, WINDOW, rows
-from omni_jev_worker import checkpoints, packed
+from omni_jev_worker import checkpoints, packed, trial, warmup
+from omni_jev_worker.known_answers import KnownAnswers
+from omni_jev_worker.laya_pass import LayaPass
 from omni_jev_worker.model import Encoded, Model
 from omni_jev_worker.packed import PackedForward
-from omni_jev_worker.scores import Scores
+from omni_jev_worker.scores import NotFinite, Scores
 from started_engine import NOUL, starting
+
+LATE = "The parcel came late. "
 
 
 def load(folder: Path) -> Model:
@@ -65,21 +71,90 @@ def test_any_batch_has_layas_numbers(model: Model, sizes: list[tuple[int, int]],
 def test_the_demo_checkpoint_is_packed_and_answers_as_laya_does() -> None:
     found = checkpoints.find_demo({})
     model = load(found.folder)
-    tried = [model.encode("The parcel came late. " * n, NOUL) for n in (1, 9, 300)]
-    expected = model.infer(tried)
-    assert model.pack(tried) is None
+    tried = trial.prepare(model, [(f"{n}", model.encode(LATE * n, NOUL)) for n in (1, 9, 300)])
+    assert model.pack() is None
     assert model.is_packed
-    for one, other in zip(expected, model.infer(tried), strict=True):
+    given = [model.infer([encoded])[0] for _, encoded in tried.requests]
+    assert tried.fault(given) is None
+    for one, other in zip(tried.expected, given, strict=True):
         assert isinstance(one, Scores)
         assert isinstance(other, Scores)
         assert other.logits == pytest.approx(one.logits, abs=1e-4)
+
+
+def test_what_is_not_finite_in_one_pass_alone_speaks_against_it() -> None:
+    zeros = np.zeros((1, 2), dtype=np.float32)
+    scores, none = Scores(zeros, zeros), NotFinite()
+    rows_of_one = [("short", rows((9, 2)))]
+    assert trial.Trial(rows_of_one, [none]).fault([none]) is None
+    assert trial.Trial(rows_of_one, [scores]).fault([scores]) is None
+    for wanted, found in ((scores, none), (none, scores)):
+        assert "short" in str(trial.Trial(rows_of_one, [wanted]).fault([found]))
+
+
+def test_layas_answers_are_taken_request_by_request_so_that_none_is_padded_to_the_longest(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[int, int]] = []
+    as_it_is = LayaPass.run
+
+    def counted(self: LayaPass, items: Any, buckets: Any) -> Any:
+        length, scores = as_it_is(self, items, buckets)
+        ran.append((len(items), length))
+        return length, scores
+
+    monkeypatch.setattr(LayaPass, "run", counted)
+    with starting(tiny) as started:
+        expected = [
+            (len(encoded.items), max(encoded.lengths))
+            for _, encoded in warmup.encoded(started.model)
+        ]
+    assert len(expected) == 5
+    assert ran == expected
+
+
+def test_layas_answers_are_kept_for_the_next_start_where_they_took_long(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def known() -> KnownAnswers:
+        return KnownAnswers(tmp_path / "known", tiny, {"laya": "1"})
+
+    monkeypatch.setattr(trial, "_WORTH_KEEPING_SECONDS", math.inf)
+    with starting(tiny, known=known()) as started:
+        assert started.model.is_packed
+    assert not (tmp_path / "known").exists()
+    monkeypatch.setattr(trial, "_WORTH_KEEPING_SECONDS", 0.0)
+    with starting(tiny, known=known()) as started:
+        assert started.model.is_packed
+    monkeypatch.setattr(LayaPass, "run", _never)
+    with starting(tiny, known=known()) as started:
+        assert started.model.is_packed
+
+
+def test_kept_answers_of_laya_that_are_others_keep_the_unpadded_pass_off(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = KnownAnswers(tmp_path, tiny, {})
+    monkeypatch.setattr(trial, "_WORTH_KEEPING_SECONDS", 0.0)
+    model = load(tiny)
+    tried = trial.prepare(model, warmup.encoded(model), known)
+    others = [
+        Scores(each.logits * 2, each.act) for each in tried.expected if isinstance(each, Scores)
+    ]
+    known.write(tried.requests, others)
+    with starting(tiny, known=known) as started:
+        assert not started.model.is_packed
+
+
+def _never(*_: Any) -> Any:
+    raise AssertionError("laya's own pass was to be left alone")
 
 
 def test_an_encoder_of_another_form_runs_as_laya_runs_it(tmp_path: Path) -> None:
     rotation = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
     encoder = {"rope_parameters": dict.fromkeys(KINDS, rotation)}
     model = load(tiny_checkpoint.make(tmp_path / "tiny", encoder=encoder))
-    assert model.pack([model.encode("late", NOUL)]) == "it is not of a known form"
+    assert model.pack() == "it is not of a known form"
     assert not model.is_packed
     assert isinstance(model.infer([model.encode("late", NOUL)])[0], Scores)
 

@@ -142,8 +142,7 @@ def _engine(
 
     queue = RowQueue(asked.max_queue)
     known = KnownAnswers(Path(asked.compile_cache) / "parity", checkpoint.folder, installed)
-    if not asked.tuning.is_plain:
-        known.begin()
+    known.begin()
     engine = Engine(
         checkpoint,
         queue,
@@ -155,6 +154,7 @@ def _engine(
         keep_warm=asked.keep_warm,
         forward=asked.forward,
         tuner=_tuner(asked, checkpoint, threads, known, compare=compare),
+        known=known,
     )
     return engine, queue
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from omni_jev_worker import buckets, log, memory, warmup
+from omni_jev_worker import trial as trials
 from omni_jev_worker.batching import PACKED, Batcher, PackedBatcher, bounds_for
 from omni_jev_worker.buckets import AUTO, EXACT
 from omni_jev_worker.checkpoints import Checkpoint
@@ -29,9 +30,11 @@ from omni_jev_worker.fallback import Fallback
 from omni_jev_worker.faults import is_the_machines, unusable
 from omni_jev_worker.health import CompiledState, MemoryState, ModelState, Snapshot
 from omni_jev_worker.inference import Inference
+from omni_jev_worker.known_answers import KnownAnswers
 from omni_jev_worker.pipeline import Pipeline
 from omni_jev_worker.queue import Errand, Former, RowQueue, Slice
-from omni_jev_worker.scores import NotFinite, join
+from omni_jev_worker.scores import NotFinite, Scores, join
+from omni_jev_worker.trial import Trial
 from omni_jev_worker.tuner import Tuner, Tunes, TuningState
 from omni_jev_worker.tuning import PLAIN
 
@@ -68,12 +71,14 @@ class Engine:
         keep_warm: float | None = None,
         forward: str = AUTO,
         tuner: "Tunes | None" = None,
+        known: KnownAnswers | None = None,
     ) -> None:
         """Take what to load and how to run it.
 
         ``release_memory`` is the footprint in bytes past which cached memory is released,
         ``keep_warm`` the idle seconds after which a tiny batch runs; none of either does neither.
-        ``forward`` is `AUTO` or `LAYA`; ``tuner`` knows in which precision, and whether compiled.
+        ``forward`` is `AUTO` or `LAYA`; ``tuner`` knows in which precision, and whether compiled;
+        ``known`` is where laya's own answers are kept from one start to the next.
         """
         self._checkpoint = checkpoint
         self._queue = queue
@@ -89,6 +94,7 @@ class Engine:
         self._untold = False
         self._told_at = self._ran_at = time.monotonic()
         self._forward = forward
+        self._known = known
         self._tuner: Tunes = tuner if tuner is not None else Tuner(PLAIN)
         self._tuning = TuningState()
         self._model: Model | None = None
@@ -216,7 +222,6 @@ class Engine:
         self._tuning = self._tuner.apply(loaded)
         if self._tuning.given.is_plain:
             self._choose_buckets(loaded)
-            self._choose_forward(loaded)
         self._warm_up(loaded)
         self._model = loaded
         self._fit_batches_to(loaded.device)
@@ -258,45 +263,56 @@ class Engine:
         what = "are padded to length buckets" if chosen.lengths else "keep their lengths"
         log.info(f"inputs {what}", phase="load", length_buckets=list(chosen.lengths))
 
-    def _choose_forward(self, loaded: "Model") -> None:
-        """Take the unpadded pass on the CPU, where it answers as laya's own does."""
-        if self._forward == LAYA or loaded.device != "cpu" or self._buckets != EXACT:
-            return
-        tried = [
-            loaded.encode(request.state, request.questions)
-            for request in warmup.requests(loaded.window, loaded.mps_amp_min_rows)
-        ]
-        reason = loaded.pack(tried)
-        if reason is None:
-            log.info("rows run unpadded", phase="load")
-        else:
+    def _prepare_trial(self, loaded: "Model") -> Trial | None:
+        """Have the unpadded pass tried on the CPU, where it may answer as laya's own does."""
+        plain = self._tuning.given.is_plain and self._forward != LAYA
+        if not plain or loaded.device != "cpu" or self._buckets != EXACT:
+            return None
+        trial = trials.prepare(loaded, warmup.encoded(loaded), self._known)
+        if (reason := loaded.pack()) is not None:
             log.warning(f"rows run as laya runs them: {reason}", phase="parity")
+            return None
+        return trial
 
     def _warm_up(self, loaded: "Model") -> None:
+        trial = self._prepare_trial(loaded)
         started = time.monotonic()
         inference = Inference(loaded, self._buckets, self._fallback)
-        for request in warmup.requests(loaded.window, loaded.mps_amp_min_rows):
-            begun = time.monotonic()
-            encoded = loaded.encode(request.state, request.questions)
-            if not loaded.takes(encoded):
-                continue
-            if self._tiny is None:
-                self._tiny = encoded
-            scores = inference.run([encoded])[0]
-            if isinstance(scores, Exception):
-                if not isinstance(scores, NotFinite):
-                    raise scores
-                raise bad_configuration(
-                    f"checkpoint {self._checkpoint.name} gives numbers that are not finite "
-                    f"on {loaded.device}: its weights are damaged"
-                )
-            loaded.decode(encoded, scores)
-            log.info(f"warmed up: {request.name}", phase="warmup", ms=_ms_since(begun))
+        scores = self._answer(loaded, warmup.encoded(loaded), inference)
+        if trial is not None and (reason := trial.fault(scores)) is not None:
+            log.warning(f"rows run as laya runs them: {reason}", phase="parity")
+            loaded.unpack()
+            scores = self._answer(loaded, trial.requests, inference)
+        if any(isinstance(each, NotFinite) for each in scores):
+            raise bad_configuration(
+                f"checkpoint {self._checkpoint.name} gives numbers that are not finite "
+                f"on {loaded.device}: its weights are damaged"
+            )
+        if loaded.is_packed:
+            log.info("rows run unpadded", phase="load")
         self._warmup_ms = _ms_since(started)
         if loaded.device != self._home:
             # Memory ran out on the way.
             self._check_device(loaded.device)
         self._inference = inference
+
+    def _answer(
+        self, loaded: "Model", requests: "Sequence[tuple[str, Encoded]]", inference: Inference
+    ) -> list[Scores | NotFinite]:
+        """Answer the requests of the warm-up, one after the other."""
+        found: list[Scores | NotFinite] = []
+        for name, encoded in requests:
+            begun = time.monotonic()
+            if self._tiny is None:
+                self._tiny = encoded
+            scores = inference.run([encoded])[0]
+            if isinstance(scores, Scores):
+                loaded.decode(encoded, scores)
+            elif not isinstance(scores, NotFinite):
+                raise scores
+            found.append(scores)
+            log.info(f"warmed up: {name}", phase="warmup", ms=_ms_since(begun))
+        return found
 
     def _start(self, batch: list[Slice]) -> "Callable[[], Any]":
         """Start a batch on a device that works by itself; elsewhere it runs when waited for."""

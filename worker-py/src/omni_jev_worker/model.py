@@ -54,9 +54,6 @@ _DEVICE_ORDER: Final = ("cuda", "mps", "cpu")
 # Options that are embedded, of some ten tokens each, to a row of the queue's.
 _OPTIONS_A_ROW: Final = 8
 
-# Of a probability, between `packed` and laya's own pass; rounding alone makes some 1e-6.
-_MOST_DIFFERENCE: Final = 1e-4
-
 
 available = accelerator.is_available
 
@@ -415,30 +412,19 @@ class Model:
             return None
         return self._tuned.packed if self._tuned is not None else self._packed
 
-    def pack(self, tried: Sequence[Encoded]) -> str | None:
-        """Run through `packed` from now on, if that answers some requests as laya does.
+    def pack(self) -> str | None:
+        """Run through `packed` from now on, which `trial` then holds against laya's own pass.
 
         Gives why not; none if it does. On the engine's thread, and on the CPU alone.
         """
-        agent = self._agent
-        if agent.amp_enabled:
+        if self._agent.amp_enabled:
             return "laya does not run it in full precision"
-        made = packed.make(agent.model, self.window)
-        if made is None:
-            return "it is not of a known form"
-        expected = self.infer(tried)
-        self._packed = made
-        given = self.infer(tried)
-        for encoded, one, other in zip(tried, expected, given, strict=True):
-            if isinstance(one, NotFinite) or isinstance(other, NotFinite):
-                difference = float(isinstance(one, NotFinite) != isinstance(other, NotFinite))
-            else:
-                options = [len(item["markers"]) for item in encoded.items]
-                difference = max(differ(one, other, options), float(abs(one.act - other.act).max()))
-            if difference > _MOST_DIFFERENCE:
-                self._packed = None
-                return f"its answers differ by {difference:.1e} from laya's own pass"
-        return None
+        self._packed = packed.make(self._agent.model, self.window)
+        return "it is not of a known form" if self._packed is None else None
+
+    def unpack(self) -> None:
+        """Run as laya does again."""
+        self._packed = None
 
     def probabilities(self, encoded: Encoded, scores: Scores) -> list[NDArray[np.float64]]:
         """Give each row's probabilities of its options, as calibrated as an answer's, unrounded."""

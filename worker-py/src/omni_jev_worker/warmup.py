@@ -13,7 +13,7 @@ from omni_jev_worker.buckets import Buckets
 
 if TYPE_CHECKING:
     # For the types alone: this module is imported before torch may be.
-    from omni_jev_worker.model import Model
+    from omni_jev_worker.model import Encoded, Model
 
 _WORD: Final = "The parcel came late and the box was open. "
 
@@ -55,6 +55,15 @@ def requests(window: int, amp_min_rows: int) -> Iterator[WarmupRequest]:
     many = {f"{name} {n}": _QUESTIONS[name] for n in range(amp_min_rows) for name in _QUESTIONS}
     first = dict(list(many.items())[: amp_min_rows + 1])
     yield WarmupRequest("many questions", _WORD * 2, first)
+
+
+def encoded(loaded: "Model") -> "list[tuple[str, Encoded]]":
+    """Give a name and the rows of each request that a model takes."""
+    found = [
+        (request.name, loaded.encode(request.state, request.questions))
+        for request in requests(loaded.window, loaded.mps_amp_min_rows)
+    ]
+    return [(name, rows) for name, rows in found if loaded.takes(rows)]
 
 
 def request_texts() -> list[dict[str, Any]]:
