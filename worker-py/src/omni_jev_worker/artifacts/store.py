@@ -1,16 +1,18 @@
 """The folder of all artifacts: found, checked, published whole, set aside.
 
 One artifact is changed by one process at a time, by a lock on a file beside its folder, which the
-system lets go when that process ends. Readers need none: a folder appears by one rename.
+system lets go when that process ends. Readers need none: a folder appears by one rename. So a
+store that may not be written is used without.
 """
 
+import errno
 import fcntl
 import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,6 +31,8 @@ STAGING: Final = ".staging-"
 
 ASIDE: Final = ".corrupt-"
 """What stands between the name of a folder and that of one set aside."""
+
+_DENIED: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +55,25 @@ class Store:
 
     @contextmanager
     def locked(self, key: Key) -> Iterator[None]:
-        """Be the only process that changes an artifact. Raises `OSError`."""
+        """Be the only process that changes an artifact; one that may not be is not locked.
+
+        Raises `OSError`.
+        """
         path = self.folder(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self.locked_folder(path):
+        with ExitStack() as held:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                held.enter_context(self.locked_folder(path))
+            except OSError as fault:
+                if not (may_not_write(fault) and path.is_dir()):
+                    raise
+                log.info(f"the artifact {key} is used as it is: it may not be written here")
             yield
 
     def find(self, key: Key) -> Artifact | None:
         """Give a checked artifact; none where there is none, or a corrupt one, which is set aside.
 
-        Under its lock.
+        Under its lock. Raises `Corrupt` for one that cannot be set aside.
         """
         folder = self.folder(key)
         if not folder.is_dir():
@@ -70,11 +83,23 @@ class Store:
             if found.key != key:
                 raise Corrupt("says that it is another one")
         except (Corrupt, OSError) as fault:
-            self.set_aside(folder, str(fault))
+            self._discard(folder, str(fault))
             return None
         # So that it can be told which were used lately.
-        os.utime(folder)
+        try:
+            os.utime(folder)
+        except OSError as denied:
+            if not may_not_write(denied):
+                raise
         return Artifact(folder, found)
+
+    def _discard(self, folder: Path, reason: str) -> None:
+        try:
+            self.set_aside(folder, reason)
+        except OSError as denied:
+            if not may_not_write(denied):
+                raise
+            raise Corrupt(f"{reason}, and cannot be set aside ({denied.strerror})") from None
 
     @contextmanager
     def staged(self) -> Iterator[Path]:
@@ -146,6 +171,11 @@ class Store:
 
     def _folders(self) -> list[Path]:
         return sorted(each for each in self.root.glob("*/*") if each.is_dir() and _is_source(each))
+
+
+def may_not_write(fault: OSError) -> bool:
+    """Say whether what failed was a write that is not allowed, to this user or to anyone."""
+    return fault.errno in _DENIED
 
 
 def _take(folder: Path) -> int | None:

@@ -4,14 +4,16 @@ What was asked for by name runs or is refused; nothing else takes its place.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omni_jev_worker import log
 from omni_jev_worker.artifacts import proof as proofs
 from omni_jev_worker.artifacts.build import build
 from omni_jev_worker.artifacts.key import Key
-from omni_jev_worker.artifacts.store import Artifact, Store
+from omni_jev_worker.artifacts.manifest import Corrupt
+from omni_jev_worker.artifacts.store import Artifact, Store, may_not_write
 from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.engines import known
 from omni_jev_worker.engines.forward import Engine, Foreign, Unavailable
@@ -45,20 +47,24 @@ class Adoption:
 
         Raises `Refusal` with the reason why it cannot be, and what the libraries raise.
         """
+        # Not in the `try`: where these cannot be read, the checkpoint is at fault.
+        source = self.known.checkpoint_hash()
         try:
-            return self._apply(known.find(self.asked.engine), model)
+            return self._apply(known.find(self.asked.engine), model, source)
         except Unavailable as fault:
             raise self._refusal(str(fault)) from None
+        except Corrupt as fault:
+            raise self._refusal(f"its artifact {fault}") from None
         except OSError as fault:
             if is_the_machines(fault):
                 raise
-            reason = f"--artifacts {self.store.root} cannot be used ({fault.strerror or fault})"
+            what = f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
+            reason = f"--artifacts {self.store.root} cannot be used ({what})"
             raise self._refusal(reason) from None
 
-    def _apply(self, engine: Engine, model: "Model") -> TuningState:
+    def _apply(self, engine: Engine, model: "Model", source: str) -> TuningState:
         engine.check_system()
         tools = engine.check()
-        source = self.known.checkpoint_hash()
         key = Key(source, self.asked.engine, engine.bucket, self.asked.weights)
         with self.store.locked(key):
             artifact = self.store.find(key)
@@ -98,7 +104,7 @@ class Adoption:
         report = reference.of(model.takes).compare(model)
         seconds = round(time.monotonic() - begun, 3)
         proof = proofs.proof_of(report, artifact.manifest.tree, engine.check())
-        artifact.manifest.with_proof(proof | {"seconds": seconds}).write(artifact.folder)
+        self._keep(artifact, proof | {"seconds": seconds})
         if report.fault is None:
             log.info(
                 f"{self.asked}: answers as full precision on the CPU does",
@@ -110,6 +116,15 @@ class Adoption:
         elif not self.compares:
             raise self._refusal(f"the parity gate is shut: {report.fault}")
         return report
+
+    def _keep(self, artifact: Artifact, proof: Mapping[str, Any]) -> None:
+        try:
+            artifact.manifest.with_proof(proof).write(artifact.folder)
+        except OSError as denied:
+            if not may_not_write(denied):
+                raise
+            what = f"what the parity gate found cannot be kept ({denied.strerror})"
+            log.warning(f"{what}: the next start compares again", phase="parity")
 
     def _refusal(self, reason: str) -> Refusal:
         return bad_configuration(f"{self.asked}: {one_line(reason, 400)}")
