@@ -40,7 +40,8 @@ enum Task {
     Test(check::Options),
     /// Make or refresh `.venv` with the locked Python packages, and nothing else.
     Setup {
-        /// Also install what the checks need, with the clients that they try in `.venv-clients`.
+        /// Also install what the checks need, with the clients that they try in `.venv-clients` and what the
+        /// documentation's site is built with in `.venv-docs`.
         #[arg(long)]
         dev: bool,
     },

@@ -1,5 +1,6 @@
 //! The Python environments at the root, with the versions that the lock files name: `.venv` for the worker and the
-//! checks, `.venv-clients` for published clients, whose many dependencies are none of the worker's.
+//! checks, `.venv-clients` for published clients, `.venv-docs` for the documentation's site, whose many dependencies are
+//! none of the worker's.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -28,6 +29,8 @@ pub(crate) enum Requirements {
     Dev,
     /// The clients that the checks try, and Node.js with the packages of those that are JavaScript.
     Clients,
+    /// What the documentation's site is built with.
+    Docs,
 }
 
 impl Requirements {
@@ -36,6 +39,7 @@ impl Requirements {
             Self::Runtime => "worker-py/requirements.lock",
             Self::Dev => "worker-py/requirements-dev.lock",
             Self::Clients => "tests/clients/requirements.lock",
+            Self::Docs => "docs/requirements.txt",
         }
     }
 
@@ -44,6 +48,7 @@ impl Requirements {
         match self {
             Self::Runtime | Self::Dev => ".venv",
             Self::Clients => ".venv-clients",
+            Self::Docs => ".venv-docs",
         }
     }
 
@@ -52,6 +57,7 @@ impl Requirements {
         match self {
             Self::Runtime | Self::Dev => [self.lock(), "worker-py/pyproject.toml"],
             Self::Clients => [self.lock(), "tests/clients/package-lock.json"],
+            Self::Docs => [self.lock(), "docs/requirements.in"],
         }
     }
 
@@ -90,13 +96,14 @@ pub(crate) fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
 }
 
-/// Makes both environments hold what the checks need.
+/// Makes all environments hold what the checks need.
 ///
 /// # Errors
 ///
 /// As [`set_up`].
 pub(crate) fn set_up_for_checks(root: &Path) -> anyhow::Result<()> {
     set_up(root, Requirements::Dev)?;
+    set_up(root, Requirements::Docs)?;
     set_up(root, Requirements::Clients)
 }
 
@@ -123,6 +130,7 @@ pub(crate) fn set_up(root: &Path, requirements: Requirements) -> anyhow::Result<
         match requirements {
             Requirements::Runtime | Requirements::Dev => "PyTorch: minutes",
             Requirements::Clients => "150 MB: a minute",
+            Requirements::Docs => "20 MB: seconds",
         }
     ));
     install(root, uv, requirements)?;
@@ -221,6 +229,7 @@ fn install(root: &Path, uv: bool, requirements: Requirements) -> anyhow::Result<
     match requirements {
         Requirements::Runtime | Requirements::Dev => link_worker(root),
         Requirements::Clients => install_javascript(root, &python),
+        Requirements::Docs => Ok(()),
     }
 }
 

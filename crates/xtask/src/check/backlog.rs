@@ -3,66 +3,49 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What a check needs before it can run, besides its turn.
+/// What a check may need before it can run, besides its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     /// The Python environment.
     Python,
-    /// That, and the binary.
+    /// The binary, as far as it will be built.
     Binary,
-    /// Both, and the published clients.
+    /// The published clients.
     Clients,
+    /// What the documentation's site is built with.
+    Site,
 }
 
-/// Checks in the order in which they are to begin.
+/// Checks in the order in which they are to begin, each with what it needs.
 pub(super) struct Backlog<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
 }
 
 struct State<T> {
-    waiting: VecDeque<(Need, T)>,
-    python: bool,
-    binary: bool,
-    clients: bool,
+    waiting: VecDeque<(&'static [Need], T)>,
+    there: Vec<Need>,
 }
 
 impl<T> Backlog<T> {
-    pub(super) fn new(checks: impl IntoIterator<Item = (Need, T)>) -> Self {
+    pub(super) fn new(checks: impl IntoIterator<Item = (&'static [Need], T)>) -> Self {
         Self {
             state: Mutex::new(State {
                 waiting: checks.into_iter().collect(),
-                python: false,
-                binary: false,
-                clients: false,
+                there: Vec::new(),
             }),
             changed: Condvar::new(),
         }
     }
 
-    /// The Python environment is there.
-    pub(super) fn python_is_ready(&self) {
-        self.change(|state| state.python = true);
+    /// What checks may need is there.
+    pub(super) fn is_there(&self, need: Need) {
+        self.change(|state| state.there.push(need));
     }
 
-    /// The binary is built, as far as it will be.
-    pub(super) fn binary_is_ready(&self) {
-        self.change(|state| state.binary = true);
-    }
-
-    /// The published clients are there.
-    pub(super) fn clients_are_ready(&self) {
-        self.change(|state| state.clients = true);
-    }
-
-    /// The clients will not come: what needs them is not to run.
-    pub(super) fn give_up_clients(&self) {
-        self.change(|state| state.waiting.retain(|(need, _)| *need != Need::Clients));
-    }
-
-    /// What they all need will not come: none of them is to run.
-    pub(super) fn give_up(&self) {
-        self.change(|state| state.waiting.clear());
+    /// It will not come: what needs it is not to run.
+    pub(super) fn give_up(&self, need: Need) {
+        self.change(|state| state.waiting.retain(|(needs, _)| !needs.contains(&need)));
     }
 
     /// Waits for the next check that can run; none when there is no more.
@@ -72,11 +55,10 @@ impl<T> Backlog<T> {
             if state.waiting.is_empty() {
                 return None;
             }
-            let ready = state.waiting.iter().position(|(need, _)| match need {
-                Need::Python => state.python,
-                Need::Binary => state.python && state.binary,
-                Need::Clients => state.python && state.binary && state.clients,
-            });
+            let ready = state
+                .waiting
+                .iter()
+                .position(|(needs, _)| needs.iter().all(|need| state.there.contains(need)));
             if let Some(at) = ready {
                 return state.waiting.remove(at).map(|(_, check)| check);
             }
@@ -101,20 +83,19 @@ impl<T> Backlog<T> {
 mod tests {
     use super::*;
 
+    const PYTHON: &[Need] = &[Need::Python];
+    const BINARY: &[Need] = &[Need::Python, Need::Binary];
+
     fn backlog() -> Backlog<&'static str> {
-        Backlog::new([
-            (Need::Binary, "whole"),
-            (Need::Python, "unit"),
-            (Need::Python, "demo"),
-        ])
+        Backlog::new([(BINARY, "whole"), (PYTHON, "unit"), (PYTHON, "demo")])
     }
 
     #[test]
     fn what_can_run_comes_before_what_cannot_yet() {
         let backlog = backlog();
-        backlog.python_is_ready();
+        backlog.is_there(Need::Python);
         assert_eq!(backlog.next(), Some("unit"));
-        backlog.binary_is_ready();
+        backlog.is_there(Need::Binary);
         assert_eq!(backlog.next(), Some("whole"));
         assert_eq!(backlog.next(), Some("demo"));
         assert_eq!(backlog.next(), None);
@@ -125,18 +106,18 @@ mod tests {
         let backlog = backlog();
         std::thread::scope(|scope| {
             let lane = scope.spawn(|| backlog.next());
-            backlog.python_is_ready();
+            backlog.is_there(Need::Python);
             assert_eq!(lane.join().unwrap(), Some("unit"));
         });
     }
 
     #[test]
-    fn what_needs_clients_that_will_not_come_keeps_nobody() {
-        let backlog = Backlog::new([(Need::Clients, "clients"), (Need::Binary, "whole")]);
-        backlog.python_is_ready();
-        backlog.binary_is_ready();
+    fn what_needs_what_will_not_come_keeps_nobody() {
+        let backlog = Backlog::new([(&[Need::Clients][..], "clients"), (BINARY, "whole")]);
+        backlog.is_there(Need::Python);
+        backlog.is_there(Need::Binary);
         assert_eq!(backlog.next(), Some("whole"));
-        backlog.give_up_clients();
+        backlog.give_up(Need::Clients);
         assert_eq!(backlog.next(), None);
     }
 
@@ -145,7 +126,7 @@ mod tests {
         let backlog = backlog();
         std::thread::scope(|scope| {
             let lane = scope.spawn(|| backlog.next());
-            backlog.give_up();
+            backlog.give_up(Need::Python);
             assert_eq!(lane.join().unwrap(), None);
         });
     }

@@ -34,6 +34,14 @@ const CLIENT_TESTS: [&str; 2] = [
     "tests/test_published_clients.py",
 ];
 
+/// The test of the documentation's site, which is built with packages of its own.
+const SITE_TESTS: [&str; 1] = ["tests/test_site.py"];
+
+const PYTHON: &[Need] = &[Need::Python];
+const BINARY: &[Need] = &[Need::Python, Need::Binary];
+const CLIENTS: &[Need] = &[Need::Python, Need::Binary, Need::Clients];
+const SITE: &[Need] = &[Need::Python, Need::Site];
+
 /// The tests of the worker that start it as a process of its own.
 const WORKER_PROCESS_TESTS: [&str; 7] = [
     "worker-py/tests/test_connection.py",
@@ -113,22 +121,23 @@ fn documentation(root: &Path) -> Check {
 }
 
 /// What is in Python, the quick ones first, then so that neither lane ends long before the other.
-pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
+pub(super) fn checks_in_python(root: &Path) -> Vec<(&'static [Need], Check)> {
     let ruff_format = [&["ruff", "format", "--check"][..], &PYTHON_FOLDERS].concat();
     let ruff_check = [&["ruff", "check"][..], &PYTHON_FOLDERS].concat();
     let apart = [
         &SUPERVISION_TESTS[..],
         &PROTOCOL_TESTS[..],
         &CLIENT_TESTS[..],
+        &SITE_TESTS[..],
     ]
     .concat();
     let python = |name, args: &[&str]| python(root, name, args);
     vec![
-        (Need::Python, python("Python format", &ruff_format)),
-        (Need::Python, python("Python lints", &ruff_check)),
-        (Need::Python, python("Python types", &["mypy"])),
+        (PYTHON, python("Python format", &ruff_format)),
+        (PYTHON, python("Python lints", &ruff_check)),
+        (PYTHON, python("Python types", &["mypy"])),
         (
-            Need::Python,
+            PYTHON,
             python(
                 "Python types of the worker",
                 &[
@@ -141,49 +150,56 @@ pub(super) fn checks_in_python(root: &Path) -> Vec<(Need, Check)> {
             ),
         ),
         (
-            Need::Python,
+            PYTHON,
             ignoring(
                 &WORKER_PROCESS_TESTS,
                 python("Python unit tests", &["pytest", "worker-py/tests"]),
             ),
         ),
         (
-            Need::Python,
+            PYTHON,
             python(
                 "Tests of the worker's process",
                 &[&["pytest"][..], &WORKER_PROCESS_TESTS].concat(),
             ),
         ),
         (
-            Need::Binary,
+            BINARY,
             python(
                 "Tests of supervision",
                 &[&["pytest"][..], &SUPERVISION_TESTS].concat(),
             ),
         ),
         (
-            Need::Binary,
+            BINARY,
             ignoring(
                 &apart,
                 python("Tests across the process border", &["pytest", "tests"]),
             ),
         ),
         (
-            Need::Binary,
+            BINARY,
             python(
                 "Tests of the protocol",
                 &[&["pytest"][..], &PROTOCOL_TESTS].concat(),
             ),
         ),
         (
-            Need::Clients,
+            CLIENTS,
             python(
                 "Tests of published clients",
                 &[&["pytest"][..], &CLIENT_TESTS].concat(),
             ),
         ),
         (
-            Need::Python,
+            SITE,
+            python(
+                "Documentation site",
+                &[&["pytest"][..], &SITE_TESTS].concat(),
+            ),
+        ),
+        (
+            PYTHON,
             python("Demo checkpoint", &["pytest", "recipe/demo"]),
         ),
     ]

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
-use self::backlog::Backlog;
+use self::backlog::{Backlog, Need};
 use self::list::{
     Check, SUPERVISION_TESTS, build_binary, checks_in_python, ignoring, python, rust_checks,
     with_interpreter,
@@ -96,16 +96,17 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     let (mut outcomes, beside) = side_by_side(
         || {
             let mut outcomes = runner.run_all(rust_checks(root), Output::Live);
-            backlog.binary_is_ready();
+            backlog.is_there(Need::Binary);
             outcomes.extend(rest(Output::Live));
             outcomes
         },
         || {
-            python::set_up(root, Requirements::Dev).inspect_err(|_| backlog.give_up())?;
-            backlog.python_is_ready();
-            let (mut outcomes, clients) =
-                side_by_side(|| rest(Output::AtTheEnd), || set_up_clients(root, &backlog));
-            outcomes.push(clients);
+            python::set_up(root, Requirements::Dev)
+                .inspect_err(|_| backlog.give_up(Need::Python))?;
+            backlog.is_there(Need::Python);
+            let (mut outcomes, set_up) =
+                side_by_side(|| rest(Output::AtTheEnd), || set_up_more(root, &backlog));
+            outcomes.extend(set_up);
             anyhow::Ok(outcomes)
         },
     );
@@ -113,22 +114,36 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     Ok(summarize(&outcomes, start.elapsed()))
 }
 
-/// Sets the published clients up, beside the checks that do without, and lets those run that wait for them.
-fn set_up_clients(root: &Path, backlog: &Backlog<Check>) -> Outcome {
-    let start = Instant::now();
-    let result = python::set_up(root, Requirements::Clients);
-    match &result {
-        Ok(()) => backlog.clients_are_ready(),
-        Err(error) => {
-            step::say_error(&format!("{error:#}"));
-            backlog.give_up_clients();
+/// Sets up what a few checks need, beside those that do without, and lets those run that wait for it.
+fn set_up_more(root: &Path, backlog: &Backlog<Check>) -> [Outcome; 2] {
+    [
+        (
+            "Set-up of the documentation site",
+            Requirements::Docs,
+            Need::Site,
+        ),
+        (
+            "Set-up of the published clients",
+            Requirements::Clients,
+            Need::Clients,
+        ),
+    ]
+    .map(|(name, requirements, need)| {
+        let start = Instant::now();
+        let result = python::set_up(root, requirements);
+        match &result {
+            Ok(()) => backlog.is_there(need),
+            Err(error) => {
+                step::say_error(&format!("{error:#}"));
+                backlog.give_up(need);
+            }
         }
-    }
-    Outcome {
-        name: "Set-up of the published clients",
-        passed: result.is_ok(),
-        took: start.elapsed(),
-    }
+        Outcome {
+            name,
+            passed: result.is_ok(),
+            took: start.elapsed(),
+        }
+    })
 }
 
 /// Runs only what another laya can change.
