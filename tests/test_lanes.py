@@ -1,5 +1,6 @@
 """Two workers as lanes of one frontend: the real binary, the real worker, the demo checkpoint."""
 
+import gzip
 import itertools
 import json
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness.client import Answer, assert_own_error
+from tests.harness.client import ask as fetch
 from tests.harness.clients import Clients, assert_soon
 from tests.harness.decisions import MOOD, REFUND, TEAM, decision
 from tests.harness.lanes import ask, route, wait_for_lane
@@ -41,7 +43,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def lanes() -> Iterator[OmniJev]:
     """Start a lane for everything and one for short requests of one question; both are ready."""
-    with OmniJev(toml=LANES) as running:
+    with OmniJev({"ADMIN_BIND": "127.0.0.1:0"}, toml=LANES) as running:
         running.wait_until_ready()
         wait_for_lane(running, "main")
         wait_for_lane(running, "quick")
@@ -72,6 +74,25 @@ def test_each_kind_goes_to_its_lane_and_the_answer_says_why(lanes: OmniJev) -> N
     assert route(ask(lanes, KINDS["several"])) == ("main", "several_questions")
     assert route(ask(lanes, KINDS["long"])) == ("main", "too_long")
     assert route(lanes.ask("GET", "/v1/models")) == ("main", "default_lane")
+
+
+def test_a_compressed_decision_counts_for_its_lane_and_is_told_not_to_have_been_read(
+    lanes: OmniJev,
+) -> None:
+    body = gzip.compress(json.dumps(KINDS["short"]).encode())
+    headers = {"content-encoding": "gzip", "x-request-id": "compressed"}
+    before = metric(lanes, 'lane_routed_total{lane="main",reason="not_read"}')
+    answer = lanes.ask("POST", "/v1/systemone", body, headers=headers)
+    assert route(answer) == ("main", "not_read")
+    assert answers(answer) == answers(ask(lanes, KINDS["short"]))
+    assert metric(lanes, 'lane_routed_total{lane="main",reason="not_read"}') == before + 1
+
+
+def metric(running: OmniJev, name: str) -> float:
+    """Give a metric of the frontend by its name and labels."""
+    text = fetch(running.admin_address, "GET", "/metrics").body.decode()
+    lines = [line for line in text.splitlines() if line.startswith(f"omni_jev_frontend_{name} ")]
+    return float(lines[0].rsplit(" ", 1)[1])
 
 
 def test_a_lane_that_is_asked_for_answers_and_both_answer_the_same(lanes: OmniJev) -> None:

@@ -121,13 +121,21 @@ class OmniJev:
     def address(self) -> str:
         """`host:port` of the frontend, as soon as it listens."""
         if self._address is None:
-            event = self.process.wait_for(
-                "it listens",
-                lambda event: event["message"] == "listening" and event["listener"] == "frontend",
-                seconds=30,
-            )
-            self._address = str(event["address"])
+            self._address = self._listening("frontend")
         return self._address
+
+    @property
+    def admin_address(self) -> str:
+        """`host:port` of the admin pages, where the settings have them on."""
+        return self._listening("admin")
+
+    def _listening(self, listener: str) -> str:
+        event = self.process.wait_for(
+            f"the {listener} listens",
+            lambda event: event["message"] == "listening" and event["listener"] == listener,
+            seconds=30,
+        )
+        return str(event["address"])
 
     @property
     def url(self) -> str:

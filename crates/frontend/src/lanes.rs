@@ -136,9 +136,9 @@ impl Lanes {
         })
     }
 
-    /// What a body asks for, if it can be read.
-    pub(crate) fn read(&self, body: &[u8]) -> Option<Ask> {
-        Ask::read(body, self.counter.as_deref())
+    /// What a body asks for, or how much it may be where it cannot be read.
+    pub(crate) fn read(&self, body: &[u8]) -> Ask {
+        Ask::read(body, self.counter.as_deref()).unwrap_or_else(|| Ask::unread(body.len()))
     }
 
     /// A place at a lane, for a decision.

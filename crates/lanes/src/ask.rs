@@ -1,6 +1,6 @@
 //! What is known of one request.
 
-use crate::Scan;
+use crate::{LENGTHS, Scan};
 
 /// Counts the tokens of a request's longest row, where that can be done exactly.
 pub trait CountTokens: std::fmt::Debug + Send + Sync {
@@ -26,6 +26,8 @@ pub struct Ask {
     pub questions: u32,
     /// The lane that the client asks for, by its place.
     pub requested: Option<usize>,
+    /// Whether its body could be read. If not, tokens and questions only say how much it may be.
+    pub is_read: bool,
 }
 
 impl Ask {
@@ -38,6 +40,23 @@ impl Ask {
             },
             questions: scan.questions.saturating_mul(scan.states).max(1),
             requested: None,
+            is_read: true,
+        }
+    }
+
+    /// What is thought of a body of so many bytes that cannot be read, as it is compressed, say:
+    /// that each of them is a token, up to the longest row there is.
+    pub fn unread(bytes: usize) -> Self {
+        let most = LENGTHS.last().copied().unwrap_or(u32::MAX);
+        let count = u32::try_from(bytes).unwrap_or(most).clamp(1, most);
+        Self {
+            tokens: Tokens {
+                count,
+                exact: false,
+            },
+            questions: 1,
+            requested: None,
+            is_read: false,
         }
     }
 

@@ -80,8 +80,8 @@ impl Chooser {
         }
     }
 
-    /// The lane for what is no decision, or cannot be read: the one that was asked for, else the
-    /// first one that is ready, rather one that is in no trouble.
+    /// The lane for what is no decision: the one that was asked for, else the first one that is
+    /// ready, rather one that is in no trouble.
     ///
     /// # Errors
     ///
@@ -192,7 +192,8 @@ impl Chooser {
         self.check_ready(at)?;
         let lane = &self.lanes[at];
         let (limits, name) = (lane.limits, &lane.name);
-        if lane.helps {
+        // What could not be read is the lane's to judge.
+        if lane.helps || !ask.is_read {
             return Ok(at);
         }
         if let Some(most) = limits.max_questions.filter(|&most| ask.questions > most) {
@@ -271,3 +272,5 @@ fn seconds(seconds: f64) -> Duration {
 mod properties;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unread_tests;

@@ -53,8 +53,26 @@ struct Place {
     /// Seconds it takes alone.
     alone: f64,
     probe: bool,
-    /// Whether nothing else has been at the lane meanwhile.
-    undisturbed: bool,
+    company: Company,
+}
+
+/// What else has been at the lane meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Company {
+    Alone,
+    Read,
+    /// Something of which nobody knows how much it was.
+    Unread,
+}
+
+impl Company {
+    fn of(ask: &Ask) -> Self {
+        if ask.is_read {
+            Self::Read
+        } else {
+            Self::Unread
+        }
+    }
 }
 
 /// What happened to the requests of a lane.
@@ -137,8 +155,7 @@ impl Lane {
 
     /// Whether it has answered such a request just now.
     pub(crate) fn has_news(&self, ask: &Ask, now: Instant) -> bool {
-        let tokens = ask.tokens.count;
-        self.estimates.is_news(tokens, ask.questions, now)
+        self.estimates.is_news(ask, now)
     }
 
     pub(crate) fn is_blank(&self) -> bool {
@@ -147,7 +164,7 @@ impl Lane {
 
     /// Seconds that a request takes alone.
     pub(crate) fn alone(&self, ask: &Ask) -> f64 {
-        self.estimates.alone(ask.tokens.count, ask.questions)
+        self.estimates.alone(ask)
     }
 
     /// Seconds until the lane is through with what it has.
@@ -173,9 +190,13 @@ impl Lane {
 
     /// Notices a request that is stuck.
     pub(crate) fn look(&mut self, now: Instant) {
-        if let Some(first) = self.line.front()
+        // Nothing is usual for what was not read: what waits behind it is looked at.
+        let is_read = |place: &&Place| place.ask.is_read;
+        let before = self.line.iter().take_while(|place| !is_read(place));
+        let before: f64 = before.map(|place| place.alone).sum();
+        if let Some(first) = self.line.iter().find(is_read)
             && let Some(usual) = self.usual(&first.ask)
-            && self.at_first(first, now) > (usual * STUCK_TIMES).max(STUCK_SECONDS)
+            && self.at_first(first, now) > ((before + usual) * STUCK_TIMES).max(STUCK_SECONDS)
         {
             self.breaker.stuck(now);
         }
@@ -183,9 +204,8 @@ impl Lane {
 
     /// Whether the lane has refused such requests of late.
     pub(crate) fn has_refused(&self, ask: &Ask, now: Instant) -> bool {
-        self.refused[kind(ask)]
-            .until
-            .is_some_and(|until| now < until)
+        let until = self.refused[kind(ask)].until;
+        ask.is_read && until.is_some_and(|until| now < until)
     }
 
     pub(crate) fn enter(&mut self, id: u64, ask: Ask, alone: f64, now: Instant) -> bool {
@@ -193,8 +213,10 @@ impl Lane {
             self.turned = Some(now);
             self.together = Together::default();
         }
+        let others = self.line.iter().map(|place| Company::of(&place.ask));
+        let company = others.max().unwrap_or(Company::Alone);
         for place in &mut self.line {
-            place.undisturbed = false;
+            place.company = place.company.max(Company::of(&ask));
         }
         let probe = self.breaker.wants_probe(now);
         if probe {
@@ -206,7 +228,7 @@ impl Lane {
             ask,
             alone,
             probe,
-            undisturbed: self.line.is_empty(),
+            company,
         });
         probe
     }
@@ -221,7 +243,9 @@ impl Lane {
         match outcome {
             Outcome::Served => {
                 self.counts.served += 1;
-                self.refused[kind(&place.ask)] = Refused::default();
+                if place.ask.is_read {
+                    self.refused[kind(&place.ask)] = Refused::default();
+                }
                 self.served(&place, now);
             }
             Outcome::Answered => {
@@ -251,26 +275,33 @@ impl Lane {
         let usual = self.usual(&place.ask);
         let passed = self.at_first(place, now);
         self.turned = Some(now);
-        let tokens = place.ask.tokens.count;
-        if place.undisturbed {
-            self.estimates
-                .observe_alone(tokens, place.ask.questions, passed, now);
-        } else {
-            let together = &mut self.together;
-            together.count += 1;
-            together.alone += place.alone;
-            together.passed += passed;
-            if together.count >= TOGETHER || self.line.is_empty() {
-                self.estimates
-                    .observe_together(together.alone, together.passed);
-                *together = Together::default();
-            }
+        match place.company {
+            Company::Alone => self.estimates.observe_alone(&place.ask, passed, now),
+            Company::Read if place.ask.is_read => self.served_together(place.alone, passed),
+            // How much of the time was whose nobody knows.
+            Company::Read | Company::Unread => self.together = Together::default(),
         }
         self.breaker.served(place.probe, passed, usual, now);
     }
 
+    fn served_together(&mut self, alone: f64, passed: f64) {
+        let together = &mut self.together;
+        together.count += 1;
+        together.alone += alone;
+        together.passed += passed;
+        if together.count >= TOGETHER || self.line.is_empty() {
+            self.estimates
+                .observe_together(together.alone, together.passed);
+            *together = Together::default();
+        }
+    }
+
     fn refused_by_it(&mut self, place: &Place, now: Instant) {
         self.breaker.answered(place.probe);
+        // The next of so many bytes may be another kind.
+        if !place.ask.is_read {
+            return;
+        }
         let refused = &mut self.refused[kind(&place.ask)];
         refused.times += 1;
         // Where tokens are only judged, a neighbour of the same bucket may still be taken.
@@ -280,7 +311,7 @@ impl Lane {
     }
 
     fn usual(&self, ask: &Ask) -> Option<f64> {
-        self.estimates.usual(ask.tokens.count, ask.questions)
+        self.estimates.usual(ask)
     }
 
     /// How long the lane has been at work on the first request.

@@ -5,8 +5,10 @@
 pub enum Reason {
     /// The client asked for this lane.
     LaneRequested,
-    /// It is no decision, or its body cannot be read: the first lane that is ready answers.
+    /// It is no decision: the first lane that is ready answers.
     DefaultLane,
+    /// Its body cannot be read: of the lanes that take everything the one that would answer it first.
+    NotRead,
     /// Another lane lost the request half-way.
     LaneLost,
     /// Another lane answered that it is not for it.
@@ -39,9 +41,10 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::LaneRequested,
         Self::DefaultLane,
+        Self::NotRead,
         Self::LaneLost,
         Self::LaneRefused,
         Self::BreakerProbe,
@@ -63,6 +66,7 @@ impl Reason {
         match self {
             Self::LaneRequested => "lane_requested",
             Self::DefaultLane => "default_lane",
+            Self::NotRead => "not_read",
             Self::LaneLost => "lane_lost",
             Self::LaneRefused => "lane_refused",
             Self::BreakerProbe => "breaker_probe",

@@ -168,6 +168,7 @@ fn run(specs: Vec<LaneSpec>, arriving: &[(Duration, Kind)], clients: usize) -> S
             },
             questions: kind.questions,
             requested: None,
+            is_read: true,
         };
         let choice = lanes.choose(&ask, Tried::default(), start + now).unwrap();
         let lane = choice.lane;

@@ -60,10 +60,11 @@ pub(super) async fn travel(
     let requested = lanes.requested(&mut parts.headers)?;
     let is_decision = parts.method == Method::POST && is_decision(parts.uri.path());
     let received = Instant::now();
-    let ask = is_decision.then(|| lanes.read(&body)).flatten();
-    let ask = ask.map(|ask| Ask { requested, ..ask });
-    let mut entry =
-        is_decision.then(|| Line::new(lanes, record.id(), link.begun.get(), ask.as_ref()));
+    let ask = is_decision.then(|| Ask {
+        requested,
+        ..lanes.read(&body)
+    });
+    let mut entry = ask.map(|ask| Line::new(lanes, record.id(), link.begun.get(), ask));
     let deadline = received + shard.config.backend_timeout;
     let mut tried = Tried::default();
     let mut last: Option<Last> = None;
@@ -166,9 +167,6 @@ fn choose(
 ) -> Result<Chosen, Refusal> {
     let Some(ask) = ask else {
         let (lane, reason) = lanes.choose_default(requested, tried)?;
-        if let Some(entry) = entry {
-            entry.routed(lane, reason, None, &[]);
-        }
         return Ok(Chosen {
             lane,
             reason,
@@ -180,7 +178,7 @@ fn choose(
         entry.routed(
             choice.lane,
             choice.reason,
-            Some(choice.estimate),
+            choice.estimate,
             &choice.backlogs,
         );
     }

@@ -166,7 +166,7 @@ pub(crate) struct Line {
     lanes: Arc<Lanes>,
     id: HeaderValue,
     submit: Instant,
-    ask: Option<Ask>,
+    ask: Ask,
     routed: Option<Routed>,
     dispatched: Option<Instant>,
     service: Option<(Instant, Instant)>,
@@ -178,23 +178,18 @@ struct Routed {
     at: Instant,
     lane: usize,
     reason: Reason,
-    estimate: Option<Duration>,
+    estimate: Duration,
     backlogs: Vec<Duration>,
 }
 
 impl Line {
     /// A decision of which the first byte came at `submit`.
-    pub(crate) fn new(
-        lanes: &Arc<Lanes>,
-        id: &HeaderValue,
-        submit: Instant,
-        ask: Option<&Ask>,
-    ) -> Self {
+    pub(crate) fn new(lanes: &Arc<Lanes>, id: &HeaderValue, submit: Instant, ask: Ask) -> Self {
         Self {
             lanes: Arc::clone(lanes),
             id: id.clone(),
             submit,
-            ask: ask.copied(),
+            ask,
             routed: None,
             dispatched: None,
             service: None,
@@ -208,7 +203,7 @@ impl Line {
         &mut self,
         lane: usize,
         reason: Reason,
-        estimate: Option<Duration>,
+        estimate: Duration,
         backlogs: &[Duration],
     ) {
         self.routed = Some(Routed {
@@ -242,6 +237,7 @@ impl Line {
         let at = |at: Instant| at.saturating_duration_since(start).as_secs_f64();
         let millis = |time: Duration| time.as_secs_f64() * 1000.0;
         let name = |lane: usize| self.lanes.name(lane);
+        let read = Some(self.ask).filter(|ask| ask.is_read);
         let routed = self.routed.as_ref();
         let backlogs = routed.map(|routed| {
             let backlogs = routed.backlogs.iter().enumerate();
@@ -250,17 +246,17 @@ impl Line {
         });
         json!({
             "id": self.id.to_str().unwrap_or_default(),
-            "tokens": self.ask.map(|ask| ask.tokens.count),
-            "tokens_exact": self.ask.map(|ask| ask.tokens.exact),
-            "questions": self.ask.map(|ask| ask.questions),
+            "tokens": read.map(|ask| ask.tokens.count),
+            "tokens_exact": read.map(|ask| ask.tokens.exact),
+            "questions": read.map(|ask| ask.questions),
             "lane": routed.map(|routed| name(routed.lane)),
             "reason": routed.map(|routed| routed.reason.name()),
-            "estimate_ms": routed.and_then(|routed| routed.estimate).map(millis),
+            "estimate_ms": routed.map(|routed| millis(routed.estimate)),
             "backlog_ms": backlogs,
             "lanes_before": self.before.iter().map(|&lane| name(lane)).collect::<Vec<_>>(),
             "submit": at(self.submit),
             "routed": routed.map(|routed| at(routed.at)),
-            "queued": routed.and_then(|routed| routed.estimate.map(|_| at(routed.at))),
+            "queued": routed.map(|routed| at(routed.at)),
             "dispatched": self.dispatched.map(at),
             "service_start": self.service.map(|(begun, _)| at(begun)),
             "service_end": self.service.map(|(_, ended)| at(ended)),

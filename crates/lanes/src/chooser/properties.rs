@@ -14,6 +14,7 @@ enum Step {
         questions: u32,
         requested: Option<usize>,
         tried: u8,
+        is_read: bool,
     },
     Finish {
         which: usize,
@@ -32,8 +33,10 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (1u32..700, 1u32..8, proptest::option::of(0usize..3), 0u8..8).prop_map(
-            |(tokens, questions, requested, tried)| Step::Ask { tokens, questions, requested, tried }),
+        4 => (1u32..700, 1u32..8, proptest::option::of(0usize..3), 0u8..8, any::<bool>()).prop_map(
+            |(tokens, questions, requested, tried, is_read)| {
+                Step::Ask { tokens, questions, requested, tried, is_read }
+            }),
         4 => (any::<usize>(), 0u8..6).prop_map(|(which, outcome)| Step::Finish { which, outcome }),
         1 => (0usize..3, any::<bool>()).prop_map(|(lane, ready)| Step::Ready { lane, ready }),
         1 => (0usize..3, any::<bool>()).prop_map(|(lane, good)| Step::Parity { lane, good }),
@@ -75,6 +78,7 @@ fn run(steps: &[Step], start: Instant) -> Result<Vec<Result<Choice, Refusal>>, T
                 questions,
                 requested,
                 tried: bits,
+                is_read,
             } => {
                 let mut tried = Tried::default();
                 (0..3)
@@ -82,6 +86,7 @@ fn run(steps: &[Step], start: Instant) -> Result<Vec<Result<Choice, Refusal>>, T
                     .for_each(|at| tried.lost(at));
                 let asked = Ask {
                     requested,
+                    is_read,
                     ..ask(tokens, questions)
                 };
                 let before: usize = lanes.view(now).iter().map(|lane| lane.in_flight).sum();
@@ -92,7 +97,11 @@ fn run(steps: &[Step], start: Instant) -> Result<Vec<Result<Choice, Refusal>>, T
                     let at = choice.lane;
                     prop_assert!(ready[at] && parity[at] && !tried.has(at));
                     prop_assert!(requested.is_none_or(|wanted| wanted == at));
-                    let most = if at == 2 { Limits::NONE } else { limits[at] };
+                    let most = if at == 2 || !is_read {
+                        Limits::NONE
+                    } else {
+                        limits[at]
+                    };
                     prop_assert!(most.max_questions.is_none_or(|most| questions <= most));
                     prop_assert!(
                         requested.is_some() || most.max_tokens.is_none_or(|most| tokens <= most)

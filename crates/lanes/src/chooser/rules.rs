@@ -34,6 +34,8 @@ enum Fit {
 pub(super) enum Beyond {
     Questions,
     Tokens,
+    /// Nobody knows.
+    NotRead,
 }
 
 impl Chooser {
@@ -44,6 +46,19 @@ impl Chooser {
         tried: Tried,
         now: Instant,
     ) -> Result<(usize, Reason), Refusal> {
+        let (at, reason) = self.by_fit(ask, tried, now)?;
+        let reason = match reason {
+            // These say what has happened to it, and would not be known from `not_read`.
+            Reason::LaneLost | Reason::LaneRefused | Reason::BreakerProbe | Reason::LastResort => {
+                reason
+            }
+            _ if !ask.is_read => Reason::NotRead,
+            _ => reason,
+        };
+        Ok((at, reason))
+    }
+
+    fn by_fit(&self, ask: &Ask, tried: Tried, now: Instant) -> Result<(usize, Reason), Refusal> {
         let fits: Vec<Fit> = (0..self.lanes.len())
             .map(|at| self.fit(at, ask, tried, now))
             .collect();
@@ -96,7 +111,8 @@ impl Chooser {
     /// A lane with nothing to do that would answer sooner than the best of those made for the request,
     /// if that is worth what its own kind of requests would wait for it meanwhile.
     fn spare(&self, helpers: &[usize], best: usize, ask: &Ask, now: Instant) -> Option<usize> {
-        if self.lanes[best].in_flight() == 0 {
+        // Of what was not read nobody knows how long it would keep a lane from its own kind.
+        if self.lanes[best].in_flight() == 0 || !ask.is_read {
             return None;
         }
         let wait = self.lanes[best].finish_in(self.alone(best, ask), now);
@@ -140,8 +156,10 @@ impl Chooser {
             return Fit::Tried;
         }
         let beyond = beyond(lane.limits, ask);
+        // What was not read may well be within them: the lane knows, where nobody else can be asked.
+        let may_help = lane.helps || !ask.is_read;
         if let Some(beyond) = beyond
-            && !lane.helps
+            && !may_help
         {
             return Fit::Beyond(beyond);
         }
@@ -153,13 +171,28 @@ impl Chooser {
         }
         match lane.breaker.state(now) {
             BreakerState::Closed => beyond.map_or(Fit::Takes, Fit::Helps),
-            BreakerState::HalfOpen(_) if lane.breaker.wants_probe(now) => Fit::Probe,
+            BreakerState::HalfOpen(_)
+                if lane.breaker.wants_probe(now) && beyond != Some(Beyond::NotRead) =>
+            {
+                Fit::Probe
+            }
             BreakerState::Open(trouble) | BreakerState::HalfOpen(trouble) => Fit::Broken(trouble),
         }
     }
 
-    /// Of these lanes the one made for the fewest requests, and the one that answers first.
+    /// Of these lanes the one made for the fewest requests, and the one that answers first. For what
+    /// was not read it is the one made for the most, and none of narrower limits.
     fn best(&self, lanes: &[usize], ask: &Ask, now: Instant) -> Option<(usize, usize)> {
+        let width = |at: &usize| self.lanes[*at].limits.width();
+        if !ask.is_read {
+            let widest = lanes.iter().map(width).max()?;
+            let widest = lanes.iter().copied().filter(|at| width(at) == widest);
+            return self.first_of(&widest.collect::<Vec<_>>(), ask, now);
+        }
+        self.first_of(lanes, ask, now)
+    }
+
+    fn first_of(&self, lanes: &[usize], ask: &Ask, now: Instant) -> Option<(usize, usize)> {
         let preferred = *lanes
             .iter()
             .min_by_key(|&&at| self.lanes[at].limits.width())?;
@@ -200,6 +233,13 @@ impl Chooser {
         if tried.lost != 0 {
             return Refusal::Lost;
         }
+        if !ask.is_read {
+            return Refusal::NotTaken(
+                "No lane takes this request: each said that it is not for it, and its body, which is \
+                 compressed or no JSON with questions, could not be read here to tell why."
+                    .to_owned(),
+            );
+        }
         let about = if ask.tokens.exact { "" } else { "about " };
         Refusal::NotTaken(format!(
             "No lane takes this request: it has {about}{} tokens in its longest row, and questions: {}.",
@@ -228,6 +268,9 @@ fn excluded(fits: &[Fit]) -> Option<Reason> {
 
 /// The limit that a request is beyond, if any.
 pub(super) fn beyond(limits: Limits, ask: &Ask) -> Option<Beyond> {
+    if !ask.is_read {
+        return limits.any().then_some(Beyond::NotRead);
+    }
     let over = |most: Option<u32>, value: u32| most.is_some_and(|most| value > most);
     if over(limits.max_questions, ask.questions) {
         Some(Beyond::Questions)

@@ -28,6 +28,7 @@ pub(super) fn ask(tokens: u32, questions: u32) -> Ask {
         },
         questions,
         requested: None,
+        is_read: true,
     }
 }
 
@@ -102,6 +103,7 @@ fn a_lane_that_is_asked_for_is_obeyed_or_refused_with_the_reason() {
         },
         questions,
         requested: Some(1),
+        is_read: true,
     };
     // Judged tokens refuse nothing; the lane counts them and may answer 421.
     assert_eq!(choose(&mut lanes, &quick(500, 1, false), now).0, 1);
@@ -288,7 +290,7 @@ fn a_lane_that_slows_down_or_is_stuck_loses_its_traffic() {
 }
 
 #[test]
-fn what_cannot_be_read_goes_to_a_lane_that_is_in_no_trouble_if_there_is_one() {
+fn what_is_no_decision_goes_to_a_lane_that_is_in_no_trouble_if_there_is_one() {
     let (mut lanes, now) = two();
     let default = |lanes: &Chooser| lanes.choose_default(None, Tried::default());
     assert_eq!(default(&lanes), Ok((0, Reason::DefaultLane)));

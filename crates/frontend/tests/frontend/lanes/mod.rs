@@ -3,6 +3,7 @@
 mod routing;
 mod seen;
 mod troubles;
+mod unread;
 
 use omni_jev_frontend::{Backend, Config, Frontend, LaneBackend, LaneSpec, Limits, Registry};
 use serde_json::json;
@@ -95,4 +96,9 @@ pub(super) fn route(reply: &Reply) -> (String, String, String) {
 
 pub(super) fn routed(lane: &str, reason: &str, text: &str) -> (String, String, String) {
     (lane.to_owned(), reason.to_owned(), text.to_owned())
+}
+
+/// Rather than a look at a lane's health.
+pub(super) fn is_decision(request: &Request) -> bool {
+    request.line().starts_with("POST ")
 }

@@ -81,7 +81,7 @@ fn the_trace_has_a_line_for_each_decision_and_nothing_of_what_it_says() {
     assert!(times.is_sorted(), "{times:?}");
     assert_eq!(
         (&written[2]["reason"], &written[2]["tokens"]),
-        (&json!("default_lane"), &Value::Null)
+        (&json!("not_read"), &Value::Null)
     );
 }
 
