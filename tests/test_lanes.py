@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from omni_jev_worker.processors import physical_cores
 from tests.harness.client import Answer, assert_own_error
 from tests.harness.client import ask as fetch
 from tests.harness.clients import Clients, assert_soon
@@ -74,6 +75,18 @@ def test_each_kind_goes_to_its_lane_and_the_answer_says_why(lanes: OmniJev) -> N
     assert route(ask(lanes, KINDS["several"])) == ("main", "several_questions")
     assert route(ask(lanes, KINDS["long"])) == ("main", "too_long")
     assert route(lanes.ask("GET", "/v1/models")) == ("main", "default_lane")
+
+
+def test_the_workers_share_the_cores_unless_they_are_told_their_threads(lanes: OmniJev) -> None:
+    cores = physical_cores()
+    headers = {"main": {"x-omni-jev-lane": "main"}, "quick": {"x-omni-jev-lane": "quick"}}
+    health = {lane: lanes.ask("GET", "/health", headers=headers[lane]).json() for lane in headers}
+    threads = [health[lane]["threads"] for lane in ("main", "quick")]
+    # What one alone would take, one at least for each.
+    free = max(min(2, cores), cores - 1)
+    assert threads == [max(1, free - free // 2), max(1, free // 2)]
+    told = [event for event in lanes.process.events if "share the cores" in event.text]
+    assert [event["threads"] for event in told] == [f"main: {threads[0]}, quick: {threads[1]}"]
 
 
 def test_a_compressed_decision_counts_for_its_lane_and_is_told_not_to_have_been_read(

@@ -5,6 +5,7 @@ mod announce;
 mod backends;
 mod calibrate;
 mod control;
+mod cores;
 mod counter;
 mod exit;
 mod flags;

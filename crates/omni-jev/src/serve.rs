@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 
 use crate::backends::Backends;
 use crate::control::server::Server;
+use crate::cores::{self, Sharer};
 use crate::notify::Notifier;
 use crate::python::PythonError;
 use crate::settings::{AdminBind, ProfileMismatch, Settings, Worker};
@@ -35,7 +36,7 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
     }
     let notifier = Notifier::from_environment();
     let specs = if settings.supervises() {
-        match specs(&settings) {
+        match specs(&settings, &settings.busy_workers()) {
             Ok(specs) => specs,
             Err(error) => return exit::configuration(&error.to_string()),
         }
@@ -112,13 +113,31 @@ async fn stray_profile(settings: &Settings, frontend: &Frontend) -> Failure {
     }
 }
 
-/// Every worker's program and patience.
-pub(crate) fn specs(settings: &Settings) -> Result<Vec<WorkerSpec>, PythonError> {
-    let spec = |worker: &Worker| {
+/// Every worker's program and patience; those at `busy` are at work at the same time, and share the cores.
+pub(crate) fn specs(settings: &Settings, busy: &[usize]) -> Result<Vec<WorkerSpec>, PythonError> {
+    let workers = settings.workers();
+    let sharers = workers.iter().enumerate();
+    let sharers = sharers.filter(|(place, _)| busy.contains(place));
+    let sharers = sharers.map(|(_, worker)| Sharer {
+        name: &worker.name,
+        flags: &worker.args.0,
+    });
+    let sharers: Vec<_> = sharers.collect();
+    let cores = cores::physical();
+    let threads = cores::shares(cores, &sharers);
+    cores::log(cores, &sharers, &threads);
+    let spec = |(place, worker): (usize, &Worker)| {
         let python = python::find(worker.python.as_deref(), &worker.python_setting)?;
-        Ok(worker::spec(worker, settings.backend_timeout.0, python))
+        let sharer = busy.iter().position(|&busy| busy == place);
+        let threads = sharer.and_then(|sharer| threads[sharer]);
+        Ok(worker::spec(
+            worker,
+            settings.backend_timeout.0,
+            python,
+            threads,
+        ))
     };
-    settings.workers().iter().map(spec).collect()
+    workers.iter().enumerate().map(spec).collect()
 }
 
 fn config(settings: &Settings) -> Config {

@@ -9,6 +9,7 @@ use omni_jev_supervisor::{Handle, Hopeless, ProbePolicy, WorkerSpec, WorkerStatu
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::cores;
 use crate::settings::Worker;
 
 /// Told to clients when nobody knows how long it will take.
@@ -26,11 +27,19 @@ const LONGEST_DRAIN: Duration = Duration::from_hours(1);
 /// How often a waiting client's `Retry-After` is brought up to date.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// `python -m omni_jev_worker` with the flags and the patience that the settings ask for.
-pub(crate) fn spec(worker: &Worker, backend_timeout: Duration, python: PathBuf) -> WorkerSpec {
+/// `python -m omni_jev_worker` with the flags and the patience that the settings ask for, and so many threads where it
+/// shares the processor's cores with others.
+pub(crate) fn spec(
+    worker: &Worker,
+    backend_timeout: Duration,
+    python: PathBuf,
+    threads: Option<usize>,
+) -> WorkerSpec {
     let mut spec = WorkerSpec::new(&worker.name, python);
     spec.args = ["-m", "omni_jev_worker"].map(OsString::from).to_vec();
     spec.args.extend(worker.args.0.iter().map(OsString::from));
+    spec.args
+        .extend(cores::flags(threads).into_iter().map(OsString::from));
     spec.args
         .extend(drain_flags(&worker.args.0, backend_timeout));
     let python = spec.program.display().to_string();

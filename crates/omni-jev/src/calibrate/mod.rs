@@ -152,7 +152,8 @@ async fn started(
     }
     let cannot = |error: &dyn std::error::Error| CalibrateError::CannotStart(error.to_string());
     omni_jev_supervisor::reap_orphans().map_err(|error| cannot(&error))?;
-    let specs = serve::specs(settings).map_err(|error| cannot(&error))?;
+    let all: Vec<usize> = (0..settings.workers().len()).collect();
+    let specs = serve::specs(settings, &all).map_err(|error| cannot(&error))?;
     let team = Team::start(specs, &[]).map_err(|error| cannot(&error))?;
     let mut endpoints = Vec::new();
     for (place, worker) in settings.workers().into_iter().enumerate() {

@@ -165,6 +165,15 @@ impl Settings {
         })
     }
 
+    /// The places of the workers that are at work at the same time. Where the profile says what each takes, it was
+    /// measured with all of them.
+    pub(crate) fn busy_workers(&self) -> Vec<usize> {
+        if self.is_auto() {
+            return (0..self.workers().len()).collect();
+        }
+        self.lanes().into_iter().map(|(place, _)| place).collect()
+    }
+
     /// The servers of the `[[lane]]` tables, whatever they take.
     pub(crate) fn servers(&self) -> Vec<(String, Endpoint)> {
         let named = |table: &LaneTable| Some((table.name.clone()?, table.url.clone()?));
