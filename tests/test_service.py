@@ -8,12 +8,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.harness.client import ask
 from tests.harness.clients import Clients
 from tests.harness.fakes import FakeWorker
 from tests.harness.logged_process import kill
@@ -42,6 +43,11 @@ class ServiceManager:
             self.heard.append(message)
             if name in message:
                 return message
+
+    def wait_until(self, holds: Callable[[str], bool]) -> None:
+        """Wait for a status of which this holds."""
+        while not holds(self.wait_for("STATUS")["STATUS"]):
+            pass
 
 
 @contextmanager
@@ -78,6 +84,54 @@ def test_a_service_manager_is_told_when_it_is_ready_and_when_it_stops(
         running.process.send(signal.SIGTERM)
         assert manager.wait_for("STOPPING")["STOPPING"] == "1"
         assert running.process.wait_for_exit() == 0
+    assert sum("READY" in message for message in manager.heard) == 1
+
+
+LANES = """
+[[worker]]
+name = "main"
+
+[[worker]]
+name = "quick"
+python = "{python}"
+args = "{quick}"
+takes = "short-single"
+"""
+
+
+@pytest.mark.parametrize(("main", "quick"), [("load-for-ever", "none"), ("none", "load-for-ever")])
+def test_a_service_with_lanes_is_ready_with_the_first_that_is_and_its_status_names_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, main: str, quick: str
+) -> None:
+    toml = LANES.format(python=tmp_path / "python", quick=quick)
+    other = "main" if main != "none" else "quick"
+    with (
+        service_manager(str(tmp_path / "notify"), monkeypatch) as manager,
+        FakeWorker(tmp_path, main, toml=toml, ADMIN_BIND="127.0.0.1:0") as running,
+    ):
+        ready = manager.wait_for("READY")
+        assert ready["STATUS"].startswith(f"ready, except {other}: the worker is starting")
+        # The same is true for whoever asks.
+        assert running.ask("GET", "/health").status == 200
+        told = ask(running.admin_address, "GET", "/readyz")
+        assert (told.status, told.json()["ready"]) == (200, True)
+        lanes = {lane["name"]: lane["ready"] for lane in told.json()["lanes"]}
+        assert lanes == {"main": other != "main", "quick": other != "quick"}
+
+
+def test_the_status_of_a_service_with_lanes_follows_each_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = LANES.format(python=tmp_path / "python", quick="none of-quick")
+    with (
+        service_manager(str(tmp_path / "notify"), monkeypatch) as manager,
+        FakeWorker(tmp_path, "none", toml=toml) as running,
+    ):
+        manager.wait_until(lambda status: status == "all lanes are ready")
+        (quick,) = (it.pid for it in running.processes() if "of-quick" in it.command)
+        kill(quick)
+        manager.wait_until(lambda status: "except quick: the worker ended unexpectedly" in status)
+        manager.wait_until(lambda status: status == "all lanes are ready")
     assert sum("READY" in message for message in manager.heard) == 1
 
 

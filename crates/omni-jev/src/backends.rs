@@ -169,7 +169,7 @@ fn best(backends: &mut [watch::Receiver<Backend>]) -> Backend {
 }
 
 /// The first of several futures to end.
-async fn first_of<F: Future + Unpin>(mut all: Vec<F>) -> F::Output {
+pub(crate) async fn first_of<F: Future + Unpin>(mut all: Vec<F>) -> F::Output {
     std::future::poll_fn(move |cx| {
         let ended = all
             .iter_mut()

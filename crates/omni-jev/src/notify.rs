@@ -7,8 +7,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 
 use omni_jev_frontend::Backend;
-use omni_jev_supervisor::WorkerStatus;
+use omni_jev_supervisor::{Handle, WorkerState, WorkerStatus};
 use tokio::sync::watch;
+
+use crate::backends::first_of;
 
 /// How much more time a start that makes progress asks for, in microseconds: as long as a worker may be without any.
 const MORE_TIME: u64 = 600_000_000;
@@ -50,22 +52,22 @@ impl Notifier {
         self.send("STOPPING=1\nSTATUS=finishing what is in flight");
     }
 
-    /// Tells each change of the worker's status, and the first time that it is ready: after the frontend has been
-    /// told so, since whoever hears it sends a request at once.
+    /// Tells each change of the status of the workers that answer, and the first time that one of them is ready, as
+    /// `/readyz` does: after the frontend has been told so, since whoever hears it sends a request at once.
     pub(crate) async fn follow(
         self,
-        mut status: watch::Receiver<WorkerStatus>,
+        workers: Vec<watch::Receiver<Handle>>,
         mut frontend: watch::Receiver<Backend>,
     ) {
         if self.0.is_none() {
             return;
         }
+        let mut workers: Vec<_> = workers.into_iter().map(Followed::new).collect();
         let (mut ready, mut last) = (false, String::new());
         loop {
-            let (serving, message) = {
-                let now = status.borrow_and_update();
-                (now.state.is_serving(), now.message.clone())
-            };
+            let now: Vec<_> = workers.iter_mut().map(Followed::look).collect();
+            let serving = now.iter().any(|worker| worker.state.is_serving());
+            let message = summary(&now);
             if message != last {
                 if serving && !ready && frontend.wait_for(Backend::is_ready).await.is_err() {
                     return;
@@ -79,7 +81,8 @@ impl Notifier {
                 self.send(&format!("{start}STATUS={message}"));
                 last = message;
             }
-            if status.changed().await.is_err() {
+            let changes = workers.iter_mut().map(|worker| Box::pin(worker.changed()));
+            if first_of(changes.collect()).await.is_err() {
                 return;
             }
         }
@@ -91,6 +94,50 @@ impl Notifier {
         {
             tracing::warn!(%error, "the service manager cannot be told of a change");
         }
+    }
+}
+
+/// A worker's status, under whichever supervision it is.
+struct Followed {
+    handles: watch::Receiver<Handle>,
+    status: watch::Receiver<WorkerStatus>,
+}
+
+impl Followed {
+    fn new(mut handles: watch::Receiver<Handle>) -> Self {
+        let status = handles.borrow_and_update().status();
+        Self { handles, status }
+    }
+
+    fn look(&mut self) -> WorkerStatus {
+        self.status.borrow_and_update().clone()
+    }
+
+    /// Waits for another status; an error when nobody supervises it any more.
+    async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        tokio::select! {
+            Ok(()) = self.status.changed() => return Ok(()),
+            changed = self.handles.changed() => changed?,
+        }
+        self.status = self.handles.borrow_and_update().status();
+        Ok(())
+    }
+}
+
+/// One worker's own words, or which of several are not as they should be.
+fn summary(workers: &[WorkerStatus]) -> String {
+    if let [only] = workers {
+        return only.message.clone();
+    }
+    let others = workers.iter().filter(|it| it.state != WorkerState::Ready);
+    let others = others.map(|worker| format!("{}: {}", worker.name, worker.message));
+    let others = others.collect::<Vec<_>>().join("; ");
+    if others.is_empty() {
+        "all lanes are ready".to_owned()
+    } else if workers.iter().any(|it| it.state.is_serving()) {
+        format!("ready, except {others}")
+    } else {
+        others
     }
 }
 

@@ -82,10 +82,9 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
         Err(error) => return exit::unavailable(&error.to_string()),
     };
     backends.wire(&team, &frontend);
-    if let Some(first) = team.supervision(0) {
-        let status = first.borrow().status();
-        tokio::spawn(notifier.clone().follow(status, seen.clone()));
-    }
+    let serving = backends.workers().into_iter();
+    let serving = serving.filter_map(|place| team.supervision(place));
+    tokio::spawn(notifier.clone().follow(serving.collect(), seen.clone()));
     let failure = tokio::select! {
         failure = until_an_end(&settings, &frontend, seen, &team, &mut signals) => failure,
         failure = stray_profile(&settings, &frontend) => Some(failure),
