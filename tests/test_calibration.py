@@ -1,7 +1,9 @@
 """`omni-jev calibrate`, and lanes that are made of what it measured."""
 
 import json
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,14 @@ import pytest
 from tests.harness.decisions import REFUND, decision
 from tests.harness.fakes import FakeWorker, fake_python
 from tests.harness.lanes import route, wait_for_lane
-from tests.harness.omni_jev import binary, clean_environment, make_scratch
+from tests.harness.omni_jev import (
+    DEMO_CHECKPOINT,
+    START_SECONDS,
+    OmniJev,
+    binary,
+    clean_environment,
+    make_scratch,
+)
 
 # The fake worker answers at once, or after so many seconds.
 LANES = """
@@ -110,6 +119,61 @@ def test_a_profile_of_another_revision_ends_it_or_is_forgotten(
     with served(folder, other, PROFILE_MISMATCH="ignore") as running:
         running.process.wait_for("it says so", lambda event: "are not used" in event.text)
         assert route(running.decide(decision()))[0] in {"main", "quick"}
+
+
+def test_a_profile_of_other_weights_of_the_same_name_ends_it_and_says_so(
+    folder: Path, profile: dict[str, Any]
+) -> None:
+    lanes = [dict(lane) for lane in profile["lanes"]]
+    assert {lane["identity"]["checkpoint_hash"] for lane in lanes} == {"f0" * 32}
+    lanes[1]["identity"] = {**lanes[1]["identity"], "checkpoint_hash": "ab" * 32}
+    with served(folder, {**profile, "lanes": lanes}) as running:
+        assert running.process.wait_for_exit(60) == 78
+        assert "the profile of the lane quick is of checkpoint fake, revision r1, files abab" in (
+            running.process.log
+        )
+        assert "and what serves there is checkpoint fake, revision r1, files f0f0" in (
+            running.process.log
+        )
+
+
+ONE_LANE = """
+trace = "trace.jsonl"
+
+[[worker]]
+name = "main"
+python = "{python}"
+args = "--model {checkpoint}"
+"""
+
+
+def test_weights_that_were_changed_in_their_folder_are_noticed(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "mine"
+    shutil.copytree(DEMO_CHECKPOINT, checkpoint)
+    toml = ONE_LANE.format(python=sys.executable, checkpoint=checkpoint)
+    (tmp_path / "lanes.toml").write_text(toml)
+    scratch = make_scratch()
+    counts = ["--warmup", "0", "--iterations", "1", "--lengths", "32", "--questions", "1"]
+    subprocess.run(
+        [binary(), "calibrate", "--config", "lanes.toml", "--profile", "profile.json", *counts],
+        cwd=tmp_path,
+        env=clean_environment(scratch),
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
+    arguments = ["--profile", str(tmp_path / "profile.json")]
+    with OmniJev(toml=toml, arguments=arguments, worker_flags=()) as running:
+        running.wait_until_ready()
+        assert running.decide(decision()).status == 200
+    weights = checkpoint / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-4] ^= 1
+    weights.write_bytes(content)
+    with OmniJev(toml=toml, arguments=arguments, worker_flags=()) as running:
+        assert running.process.wait_for_exit(START_SECONDS) == 78
+        assert "the profile of the lane main is of checkpoint mine" in running.process.log
+        assert "omni-jev calibrate" in running.process.log
 
 
 def test_lanes_auto_without_a_profile_names_the_command_that_makes_one(folder: Path) -> None:

@@ -39,6 +39,7 @@ HEALTH = {
     "instance": os.environ["OMNI_JEV_INSTANCE"],
     "checkpoint": "fake",
     "revision": "r1",
+    "checkpoint_hash": "f0" * 32,
     "device": "cpu",
     "requested_device": "cpu",
 }

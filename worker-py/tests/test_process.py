@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -274,6 +275,8 @@ def test_a_ready_worker_has_warmed_up_and_says_all_of_itself(worker: RunningWork
     assert health["weights_dtype"] == "torch.float32"
     assert health["loaded"] == ["tiny"]
     assert health["models"]["tiny"]["warmup_ms"] == health["warmup_ms"]
+    # It has no revision, so its files say which it is.
+    assert re.fullmatch("[0-9a-f]{64}", health["checkpoint_hash"])
     for field in ("autocast_dtype", "mps_amp_min_rows", "revision", "preparing", "uptime_s"):
         assert field in health
 

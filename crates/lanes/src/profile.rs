@@ -67,6 +67,8 @@ pub struct Identity {
     pub checkpoint: Option<String>,
     /// Its revision.
     pub revision: Option<String>,
+    /// The hash of its files, where it has no revision.
+    pub checkpoint_hash: Option<String>,
     /// The device.
     pub device: Option<String>,
     /// The engine, its artifact and its precision, where the lane tells them.
@@ -144,6 +146,7 @@ impl Identity {
         Self {
             checkpoint: text(&health["checkpoint"]),
             revision: text(&health["revision"]),
+            checkpoint_hash: text(&health["checkpoint_hash"]),
             device: text(&health["device"]),
             engine: fields,
         }
@@ -155,11 +158,14 @@ impl std::fmt::Display for Identity {
         let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
         write!(
             f,
-            "checkpoint {}, revision {}, device {}",
+            "checkpoint {}, revision {}",
             or_none(&self.checkpoint),
-            or_none(&self.revision),
-            or_none(&self.device)
+            or_none(&self.revision)
         )?;
+        if let Some(hash) = &self.checkpoint_hash {
+            write!(f, ", files {hash}")?;
+        }
+        write!(f, ", device {}", or_none(&self.device))?;
         for (field, value) in &self.engine {
             write!(f, ", {field} {value}")?;
         }
@@ -283,13 +289,13 @@ mod tests {
     #[test]
     fn an_identity_holds_what_the_lane_is_and_not_how_it_does() {
         let health = json!({
-            "checkpoint": "demo", "revision": null, "device": "cpu", "uptime_s": 3,
+            "checkpoint": "demo", "revision": null, "checkpoint_hash": "f0", "device": "cpu", "uptime_s": 3,
             "engine": "onnx", "artifact": "abc", "weights_dtype": "int8", "parity": {"passed": true},
         });
         let identity = Identity::of(&health);
         assert_eq!(
             identity.to_string(),
-            "checkpoint demo, revision none, device cpu, artifact abc, engine onnx, weights_dtype int8"
+            "checkpoint demo, revision none, files f0, device cpu, artifact abc, engine onnx, weights_dtype int8"
         );
     }
 }

@@ -417,6 +417,7 @@ class Engine:
             window=model.window,
             engine=model.engine,
             artifact=model.artifact,
+            checkpoint_hash=self._hash_without_revision(),
             forward=self._forward_name(model),
             warmup_ms=self._warmup_ms,
         )
@@ -439,6 +440,12 @@ class Engine:
                 recorded=model.recorded_graphs,
             ),
         )
+
+    def _hash_without_revision(self) -> str | None:
+        """Tell which files a checkpoint has that no revision tells from others."""
+        if self._known is None or self._checkpoint.revision is not None:
+            return None
+        return self._known.checkpoint_hash()
 
     def _forward_name(self, model: "Model") -> str:
         if model.engine != TORCH:

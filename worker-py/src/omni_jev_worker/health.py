@@ -40,12 +40,15 @@ class ModelState:
     """What runs it: one of `engines.names.ENGINES`."""
     artifact: str | None = None
     """The hash of what another engine than torch runs."""
+    checkpoint_hash: str | None = None
+    """The hash of the files of one that has no revision."""
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields that `/health` has for each model, and for the default at its top."""
         shown: dict[str, Any] = {
             "checkpoint": self.checkpoint,
             "revision": self.revision,
+            "checkpoint_hash": self.checkpoint_hash,
             "released": self.released.isoformat(),
             "device": self.device,
             "device_mismatch": self.device_mismatch,

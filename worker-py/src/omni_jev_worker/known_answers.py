@@ -35,11 +35,12 @@ class KnownAnswers:
         self._versions = versions
         self._hash: Future[str] | None = None
 
-    def begin(self) -> None:
+    def begin(self) -> Future[str]:
         """Read the checkpoint's files in a thread of its own, while other things are prepared."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="hash")
         self._hash = thread.submit(source_hash, self._checkpoint)
         thread.shutdown(wait=False)
+        return self._hash
 
     def read(self, rows: "Sequence[tuple[str, Encoded]]") -> list[Scores] | None:
         """Give the answers to rows; none where they are not known, or their file is damaged."""
@@ -82,5 +83,5 @@ class KnownAnswers:
         return self._folder / f"{key.hexdigest()}.npz"
 
     def checkpoint_hash(self) -> str:
-        """Give the hash of the checkpoint's files."""
-        return self._hash.result() if self._hash is not None else source_hash(self._checkpoint)
+        """Give the hash of the checkpoint's files, which are read once."""
+        return (self._hash or self.begin()).result()
