@@ -149,11 +149,29 @@ async fn process(
     let now = Instant::now();
     record.dispatched(now);
     link.alarm.set(now + shard.config.backend_timeout);
+    let decision = method == Method::POST;
+    let outcome = attempt(shard, link, way, target, request, now, decision).await;
+    let outcome = loss::explained(shard, link, way, target.generation, outcome).await;
+    record.returned(Instant::now());
+    let mut response = outcome?;
+    answer::from_backend(&mut response, &method);
+    Ok(response)
+}
+
+/// One request at one backend, which is known to wait there meanwhile. What of the answer is counted as held is
+/// the link's to hold until the client has it.
+async fn attempt(
+    shard: &Shard,
+    link: &Link,
+    way: &Way,
+    target: &Target,
+    request: Request<Full<Bytes>>,
+    now: Instant,
+    decision: bool,
+) -> Result<Response<Bytes>, Fault> {
     // The request's bytes are let go with it, the answer's when the client has them.
     let mut ledger = shard.gate.ledger();
-    let waiting = way
-        .waiting
-        .enter(target.generation, now, method == Method::POST);
+    let waiting = way.waiting.enter(target.generation, now, decision);
     let outcome = {
         // Pinned where it is made: moved on, it would have a place in this state twice.
         let sent = pin!(send(
@@ -167,21 +185,11 @@ async fn process(
         ));
         loss::unless_lost(way, target.generation, sent).await
     };
-    let outcome = match outcome {
-        Err(fault) if loss::is_a_loss(&fault) => {
-            Err(loss::explain(shard, link, way, target.generation, fault).await)
-        }
-        outcome => outcome,
-    };
-    let returned = Instant::now();
-    record.returned(returned);
-    settle(waiting, &outcome, returned);
-    let mut response = outcome?;
-    if ledger.holds_any() {
+    settle(waiting, &outcome, Instant::now());
+    if outcome.is_ok() && ledger.holds_any() {
         *link.answer_ledger.borrow_mut() = Some(ledger);
     }
-    answer::from_backend(&mut response, &method);
-    Ok(response)
+    outcome
 }
 
 /// What the outcome of a request says of its backend.

@@ -1,7 +1,6 @@
 //! A request's way where there are several backends: to the lane that is chosen for it, and on to
 //! another one if that lane refuses it or is lost with it.
 
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,8 +10,8 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use omni_jev_lanes::{Ask, Outcome, Reason, Refusal, Tried};
 
-use super::upstream::{Target, Upstream};
-use super::{loss, outgoing, send, settle};
+use super::upstream::Upstream;
+use super::{attempt, loss, outgoing};
 use crate::access::Record;
 use crate::connection::Link;
 use crate::fault::Fault;
@@ -85,16 +84,15 @@ pub(super) async fn travel(
         };
         record.dispatched(routed);
         link.alarm.set(deadline);
-        let sent = attempt(
-            shard,
-            link,
-            lane,
-            target,
-            parts.clone(),
-            body.clone(),
-            is_decision,
-        );
-        let mut answer = Box::pin(sent).await;
+        let way = &shard.ways[lane];
+        let request = outgoing::request(parts.clone(), body.clone(), target, shard, link.peer);
+        let mut answer = match request {
+            Ok(request) => {
+                let sent = attempt(shard, link, way, target, request, routed, is_decision);
+                Box::pin(sent).await
+            }
+            Err(fault) => Err(fault),
+        };
         let returned = Instant::now();
         record.returned(returned);
         let verdict = verdict(&answer);
@@ -117,7 +115,7 @@ pub(super) async fn travel(
                 let there = returned.saturating_duration_since(routed);
                 timing::add(response.headers_mut(), waited, there);
             }
-            break explained(shard, link, lane, target.generation, answer).await;
+            break loss::explained(shard, link, way, target.generation, answer).await;
         }
         match verdict.outcome {
             Outcome::Refused => tried.refused(lane),
@@ -189,40 +187,6 @@ fn choose(
     })
 }
 
-/// One request at one lane.
-async fn attempt(
-    shard: &Shard,
-    link: &Link,
-    lane: usize,
-    target: &Target,
-    parts: Parts,
-    body: Bytes,
-    decision: bool,
-) -> Answer {
-    let way = &shard.ways[lane];
-    let now = Instant::now();
-    let request = outgoing::request(parts, body, target, shard, link.peer)?;
-    let mut ledger = shard.gate.ledger();
-    let waiting = way.waiting.enter(target.generation, now, decision);
-    let outcome = {
-        let sent = pin!(send(
-            shard,
-            &link.alarm,
-            way,
-            target,
-            request,
-            now,
-            &mut ledger
-        ));
-        loss::unless_lost(way, target.generation, sent).await
-    };
-    settle(waiting, &outcome, Instant::now());
-    if outcome.is_ok() && ledger.holds_any() {
-        *link.answer_ledger.borrow_mut() = Some(ledger);
-    }
-    outcome
-}
-
 /// A decision changes nothing, so that one that was lost may be asked for again, elsewhere.
 fn verdict(answer: &Answer) -> Verdict {
     let (outcome, again) = match answer {
@@ -250,7 +214,8 @@ async fn given_up(shard: &Shard, link: &Link, refusal: Refusal, last: Option<Las
     let refused = |answer: &Answer| matches!(answer, Ok(it) if it.status() == StatusCode::MISDIRECTED_REQUEST);
     match last {
         Some(last) if !refused(&last.answer) => {
-            explained(shard, link, last.lane, last.generation, last.answer).await
+            let way = &shard.ways[last.lane];
+            loss::explained(shard, link, way, last.generation, last.answer).await
         }
         _ => Err(lanes::fault(refusal, |lane| wait(shard, lane))),
     }
@@ -261,19 +226,5 @@ fn wait(shard: &Shard, lane: usize) -> Option<Duration> {
     match &*shard.ways.get(lane)?.upstream(&shard.config) {
         Upstream::Unavailable { retry_after, .. } => Some(*retry_after),
         Upstream::Ready(_) => None,
-    }
-}
-
-/// A loss with its reason, if that is told soon.
-async fn explained(
-    shard: &Shard,
-    link: &Link,
-    lane: usize,
-    generation: u64,
-    answer: Answer,
-) -> Answer {
-    match answer {
-        Err(fault) => Err(loss::explain(shard, link, &shard.ways[lane], generation, fault).await),
-        answered => answered,
     }
 }

@@ -42,14 +42,22 @@ pub(super) fn is_a_loss(fault: &Fault) -> bool {
     )
 }
 
-/// Waits a moment to learn why: a broken connection is seen before its process is.
-pub(super) async fn explain(
+/// A loss with its reason, if that is told soon.
+pub(super) async fn explained(
     shard: &Shard,
     link: &Link,
     way: &Way,
     generation: u64,
-    fault: Fault,
-) -> Fault {
+    answer: Result<Response<Bytes>, Fault>,
+) -> Result<Response<Bytes>, Fault> {
+    match answer {
+        Err(fault) => Err(explain(shard, link, way, generation, fault).await),
+        answered => answered,
+    }
+}
+
+/// Waits a moment to learn why: a broken connection is seen before its process is.
+async fn explain(shard: &Shard, link: &Link, way: &Way, generation: u64, fault: Fault) -> Fault {
     if shard.config.loss_grace.is_zero() || !is_a_loss(&fault) {
         return fault;
     }
