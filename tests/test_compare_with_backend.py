@@ -26,7 +26,12 @@ from tests.harness.servers import (
 SCRIPT = ROOT / "recipe" / "laya" / "compare_with_backend.py"
 SECRET = "hunter2-secret"
 
-HEALTH = {"status": "ready", "uptime_s": 17.25, "queue": {"depth": 0, "oldest_ms": None}}
+HEALTH = {
+    "status": "ready",
+    "uptime_s": 17.25,
+    "queue": {"depth": 0, "oldest_ms": None},
+    "parity": {"rechecks": 4, "checked_at": "2026-05-01T12:00:00+00:00"},
+}
 
 
 def run_script(
@@ -158,11 +163,12 @@ def changing_health(**changes: object) -> Callable[[Received, Reply], Reply]:
 
 
 def test_the_live_numbers_of_health_are_set_aside_and_named(backend: Server) -> None:
-    change = changing_health(uptime_s=18, queue={"depth": 0, "oldest_ms": 12.5})
+    parity = {"rechecks": 5, "checked_at": "2026-05-01T12:00:09+00:00"}
+    change = changing_health(uptime_s=18, queue={"depth": 0, "oldest_ms": 12.5}, parity=parity)
     with backend, through(backend, change) as frontend:
         run = run_script(backend.url, frontend.url)
     reason = lines(run, "PASS")["health"]
-    assert "equal but for the values of uptime_s, oldest_ms" in reason
+    assert "equal but for the values of uptime_s, oldest_ms, rechecks, checked_at" in reason
     assert run.returncode == 0
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "OMNI_JEV_TEST_TOKEN"  # noqa: S105 - the variable's name, not a token
 
-# Numbers in /health that move between two calls without anybody's doing.
+# Numbers and times in /health that move between two calls without anybody's doing.
 LIVE_FIELDS = (
     "uptime_s",
     "depth",
@@ -49,9 +49,13 @@ LIVE_FIELDS = (
     "device_bytes",
     "lengths_seen",
     "releases",
+    "rechecks",
+    "checked_at",
 )
 _LIVE_VALUE = re.compile(
-    rb'("(?:' + "|".join(LIVE_FIELDS).encode() + rb')"\s*:\s*)(-?[0-9][0-9.eE+-]*|null)'
+    rb'("(?:'
+    + "|".join(LIVE_FIELDS).encode()
+    + rb')"\s*:\s*)(-?[0-9][0-9.eE+-]*|null|"[0-9]{4}-[0-9-]+T[0-9:+]+")'
 )
 
 # Under the 50,000 characters that Laya's own server takes, and many packets long.

@@ -29,10 +29,16 @@ def built(folder: Path, store: Store, weights: str = FP32) -> Artifact:
 
 
 def adopting(
-    folder: Path, store: Store, weights: str = FP32, *, engine: str = ONNX, compares: bool = False
+    folder: Path,
+    store: Store,
+    weights: str = FP32,
+    *,
+    engine: str = ONNX,
+    compares: bool = False,
+    rechecks: bool = False,
 ) -> Adoption:
     """What gives an engine's model to onnx."""
     checkpoint = checkpoints.from_folder(str(folder))
     answers = KnownAnswers(store.root / "answers", checkpoint.folder, {})
     asked = Tuning(weights, engine=engine)
-    return Adoption(asked, checkpoint, store, 1, answers, compares=compares)
+    return Adoption(asked, checkpoint, store, 1, answers, compares=compares, rechecks=rechecks)

@@ -23,6 +23,7 @@ def test_another_checkpoint_is_served_with_the_flags_that_this_one_was_given(tin
         *("--max-queue", "9", "--length-buckets", "32,64", "--release-memory", "5GiB"),
         *("--keep-warm", "2", "--max-questions", "5", "--log-level", "debug", "--max-loaded", "3"),
         *("--preload", "english", "--revision", "v1", "--port", "0", "--alias", "x"),
+        *("--weights", "fp16", "--recheck-parity", "60"),
     ]
     mine = settings.parse(flags, {})
     command = launch(*flags).command("multilingual")
@@ -30,6 +31,7 @@ def test_another_checkpoint_is_served_with_the_flags_that_this_one_was_given(tin
     for name in (
         *("device", "require_device", "dialect", "reject_truncated", "max_queue", "log_level"),
         *("length_buckets", "release_memory", "keep_warm", "drain_timeout", "revision"),
+        *("tuning", "recheck_parity"),
     ):
         assert getattr(others, name) == getattr(mine, name), name
     assert others.limits.questions == 5

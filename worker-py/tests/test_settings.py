@@ -83,6 +83,8 @@ def test_without_flags_it_serves_the_demo_on_loopback() -> None:
         (["--compile-in-background"], "--compile-in-background needs --compile"),
         (["--compile", "--compile-in-background", "--require-compile"], "contradict each other"),
         (["--require-parity"], "--require-parity"),
+        (["--recheck-parity", "60"], "--recheck-parity needs --compile, --weights or --engine"),
+        (["--engine", "onnx", "--recheck-parity", "often"], "--recheck-parity"),
         (["--compile-cache", ""], "--compile-cache"),
         (["--revision", "55cf4c4"], "--revision"),
         (["--model", "/folder", "--revision", "55cf4c4"], "--revision"),
@@ -223,6 +225,9 @@ def test_what_costs_or_changes_something_is_off_unless_asked_for() -> None:
     asked = parse()
     assert (asked.keep_warm, asked.release_memory, asked.request_timeout) == (None, None, None)
     assert asked.length_buckets == "auto"
+    assert asked.recheck_parity is None
+    assert parse("--recheck-parity", "0").recheck_parity is None
+    assert parse("--engine", "onnx", "--recheck-parity", "600").recheck_parity == 600
 
 
 @pytest.mark.parametrize(

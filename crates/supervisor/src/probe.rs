@@ -34,6 +34,15 @@ struct Health {
     revision: Option<String>,
     #[serde(default)]
     version: Option<String>,
+    #[serde(default)]
+    tuning: Option<Tuning>,
+}
+
+/// How the model runs, as far as it is not as asked.
+#[derive(Debug, Deserialize)]
+struct Tuning {
+    #[serde(default)]
+    reasons: Vec<String>,
 }
 
 /// Asks once, for at most `limit`.
@@ -115,8 +124,11 @@ impl Health {
                 device: true,
             });
         }
+        let reasons = self.tuning.as_ref().map(|tuning| &tuning.reasons[..]);
+        let why = ["the worker says that it is degraded".to_owned()];
+        let why = why.iter().chain(reasons.unwrap_or_default().first());
         (self.status.as_deref() == Some("degraded")).then(|| Degradation {
-            why: "the worker says that it is degraded".to_owned(),
+            why: why.map(String::as_str).collect::<Vec<_>>().join(": "),
             device: false,
         })
     }
@@ -139,7 +151,16 @@ mod tests {
         assert_eq!(other.why, "asked for mps, it runs on cpu");
         assert!(other.device);
         let status = health(r#"{"instance":"a","ready":true,"status":"degraded"}"#);
-        assert!(!status.degraded().unwrap().device);
+        let status = status.degraded().unwrap();
+        assert!(!status.device);
+        assert_eq!(status.why, "the worker says that it is degraded");
+        let reason = health(
+            r#"{"instance":"a","ready":true,"status":"degraded","tuning":{"reasons":["--weights fp16: no","b"]}}"#,
+        );
+        assert_eq!(
+            reason.degraded().unwrap().why,
+            "the worker says that it is degraded: --weights fp16: no"
+        );
         let fine = health(r#"{"instance":"a","ready":true,"status":"ready","extra":[1]}"#);
         assert_eq!(fine.degraded(), None);
     }

@@ -152,6 +152,7 @@ def _engine(
         length_buckets=asked.length_buckets,
         release_memory=asked.release_memory,
         keep_warm=asked.keep_warm,
+        recheck=asked.recheck_parity,
         forward=asked.forward,
         tuner=_tuner(asked, checkpoint, threads, known, compare=compare),
         known=known,
@@ -171,7 +172,16 @@ def _tuner(
         from omni_jev_worker.engines.adoption import Adoption
 
         store = Store(Path(asked.artifacts))
-        return Adoption(asked.tuning, checkpoint, store, threads, known, compares=compare)
+        return Adoption(
+            asked.tuning,
+            checkpoint,
+            store,
+            threads,
+            known,
+            compares=compare,
+            require_parity=asked.require_parity,
+            rechecks=asked.recheck_parity is not None,
+        )
     return Tuner(
         Tuning(asked.tuning.weights) if asked.compile_in_background else asked.tuning,
         require_compile=asked.require_compile,

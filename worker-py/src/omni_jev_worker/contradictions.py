@@ -47,12 +47,15 @@ def reject_contradictions(flags: argparse.Namespace) -> None:
             )
     if flags.require_compile and not flags.compile:
         raise bad_flags("--require-compile needs --compile")
-    if flags.require_parity and not (
-        flags.compile or flags.weights != FP32 or flags.engine != TORCH
-    ):
-        raise bad_flags(
-            "--require-parity needs --compile, --weights or --engine: nothing else is compared"
-        )
+    if not (flags.compile or flags.weights != FP32 or flags.engine != TORCH):
+        for option, given in (
+            ("--require-parity", flags.require_parity),
+            ("--recheck-parity", flags.recheck_parity),
+        ):
+            if given:
+                raise bad_flags(
+                    f"{option} needs --compile, --weights or --engine: nothing else is compared"
+                )
 
 
 def _reject_for_engine(flags: argparse.Namespace) -> None:

@@ -29,6 +29,7 @@ from omni_jev_worker.exits import (
 from omni_jev_worker.fallback import Fallback
 from omni_jev_worker.faults import is_the_machines, unusable
 from omni_jev_worker.health import CompiledState, MemoryState, ModelState, Snapshot
+from omni_jev_worker.idle import Chores
 from omni_jev_worker.inference import Inference
 from omni_jev_worker.known_answers import KnownAnswers
 from omni_jev_worker.pipeline import Pipeline
@@ -69,6 +70,7 @@ class Engine:
         length_buckets: str | tuple[int, ...] = buckets.AUTO,
         release_memory: int | None = None,
         keep_warm: float | None = None,
+        recheck: float | None = None,
         forward: str = AUTO,
         tuner: "Tunes | None" = None,
         known: KnownAnswers | None = None,
@@ -76,7 +78,8 @@ class Engine:
         """Take what to load and how to run it.
 
         ``release_memory`` is the footprint in bytes past which cached memory is released,
-        ``keep_warm`` the idle seconds after which a tiny batch runs; none of either does neither.
+        ``keep_warm`` the idle seconds after which a tiny batch runs, ``recheck`` those from one
+        check of the parity rows to the next; none of any does not.
         ``forward`` is `AUTO` or `LAYA`; ``tuner`` knows in which precision, and whether compiled;
         ``known`` is where laya's own answers are kept from one start to the next.
         """
@@ -88,14 +91,13 @@ class Engine:
         self._threads = threads
         self._length_buckets = length_buckets
         self._releases = memory.Releases(release_memory)
-        self._keep_warm = keep_warm
-        self._kept_warm = 0
         self._retired = False
         self._untold = False
         self._told_at = self._ran_at = time.monotonic()
         self._forward = forward
         self._known = known
         self._tuner: Tunes = tuner if tuner is not None else Tuner(PLAIN)
+        self._chores = Chores(self._tuner, keep_warm=keep_warm, recheck=recheck)
         self._tuning = TuningState()
         self._model: Model | None = None
         self._buckets = EXACT
@@ -174,14 +176,15 @@ class Engine:
                     self._tidy_up()
                 if isinstance(found, Errand):
                     found.result.set_result(found.work())
-                elif self._is_due(time.monotonic()):
-                    self._stay_warm()
+                elif self._chores.do_one(time.monotonic(), self._ran_at):
+                    self._publish()
         except BaseException as fault:
             # Without this thread nothing is ever answered again: a new process is the cure.
             log.error(f"the engine's thread ended: {log.where(fault)}")
             os._exit(FAILED)
         if self._retired:
             self._inference = self._tiny = None
+            self._chores.put_down()
             self.model.unload()
 
     def _load(self) -> None:
@@ -225,6 +228,8 @@ class Engine:
         self._warm_up(loaded)
         self._model = loaded
         self._fit_batches_to(loaded.device)
+        if self._inference is not None:
+            self._chores.take_up(loaded, self._inference, self._tiny, self._tuning.given)
         self._publish()
 
     def _choose_device(self, device: str, available: Any) -> None:
@@ -347,10 +352,10 @@ class Engine:
 
     def _patience(self) -> float | None:
         """Say how long to wait for a batch before there is something else to do."""
-        return _TELL_SECONDS if self._untold else self._keep_warm
-
-    def _is_due(self, now: float) -> bool:
-        return self._keep_warm is not None and now - self._ran_at >= self._keep_warm
+        wait = self._chores.due_in(time.monotonic(), self._ran_at)
+        if self._untold:
+            return _TELL_SECONDS if wait is None else min(wait, _TELL_SECONDS)
+        return wait
 
     def _complete(self, piece: Slice, scores: Any) -> None:
         job = piece.job
@@ -378,14 +383,6 @@ class Engine:
             self._batcher = Batcher(bounds_for(device), suiting)
         if self._inference is not None:
             self._inference.buckets = suiting
-
-    def _stay_warm(self) -> None:
-        """Run a tiny batch, so that the device does not slow down."""
-        self._ran_at = time.monotonic()
-        if self._inference is not None and self._tiny is not None:
-            self._inference.run([self._tiny])
-            self._kept_warm += 1
-            self._publish()
 
     def _tidy_up(self) -> None:
         """Release memory past the threshold, between batches, and tell what there is now."""
@@ -432,8 +429,9 @@ class Engine:
                 releases=self._releases.count,
             ),
             fallback=self._fallback.state,
-            kept_warm=self._kept_warm,
+            kept_warm=self._chores.kept_warm,
             tuning=self._tuning,
+            recheck=self._chores.recheck,
             compiled=CompiledState(
                 active=model.runs_compiled,
                 graphs=model.compiled_graphs,

@@ -14,6 +14,7 @@ from omni_jev_worker import __version__, memory
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE
 from omni_jev_worker.fallback import FallbackState
 from omni_jev_worker.queue import QueueState
+from omni_jev_worker.recheck import RecheckState
 from omni_jev_worker.tuner import TuningState
 
 _STARTED: Final = time.monotonic()
@@ -123,6 +124,7 @@ class Snapshot:
     """How often a tiny batch ran because of ``--keep-warm``."""
     tuning: TuningState = field(default_factory=TuningState)
     compiled: CompiledState = field(default_factory=CompiledState)
+    recheck: RecheckState = field(default_factory=RecheckState)
 
     def compile_json(self, background: str | None = None) -> dict[str, Any]:
         """Give what `/health` says of the compiler, and of a process that compiles meanwhile."""
@@ -139,17 +141,32 @@ class Snapshot:
 
     def tuning_json(self, failed: str | None = None) -> dict[str, Any]:
         """Give what `/health` says of precision and compiler together."""
+        reasons = [*self.tuning.reasons, *([f"--compile: {failed}"] if failed else [])]
+        if (fault := self.recheck.fault) is not None:
+            reasons.append(f"{self.tuning.given}, checked again: {fault}")
         return {
             "asked": str(self.tuning.asked),
             "given": str(self.tuning.given),
-            "reasons": [*self.tuning.reasons, *([f"--compile: {failed}"] if failed else [])],
+            "reasons": reasons,
+        }
+
+    def parity_json(self) -> dict[str, Any] | None:
+        """Give what `/health` says of the newest comparison; none where there was none."""
+        newest = self.recheck.report or self.tuning.parity
+        if newest is None:
+            return None
+        return {
+            **newest.to_json(),
+            # What the gate refused does not answer: then it is of that, and not of what does.
+            "served": not self.tuning.given.is_plain,
+            "rechecks": self.recheck.count,
         }
 
     @property
     def is_less(self) -> bool:
         """Whether it does not run as it was asked to, device apart."""
         lost = self.tuning.given.compiled and not self.compiled.active
-        return self.tuning.is_less or lost
+        return self.tuning.is_less or lost or self.recheck.fault is not None
 
 
 def report(
@@ -163,12 +180,13 @@ def report(
 ) -> dict[str, Any]:
     """Put the body of `/health` together."""
     default = snapshot.model
-    models = {default.name: default.to_json(), **others.models}
+    parity = snapshot.parity_json()
+    models = {default.name: default.to_json() | {"parity": parity}, **others.models}
     mismatch = any(model.get("device_mismatch", False) for model in models.values())
     failed = background.reason if background is not None else None
-    less = mismatch or snapshot.is_less or failed is not None
+    doubted = any(_is_doubted(model.get("parity")) for model in others.models.values())
+    less = mismatch or snapshot.is_less or doubted or failed is not None
     status = "draining" if draining else "degraded" if less else "ready"
-    parity = snapshot.tuning.parity
     return {
         "status": status,
         "ready": not draining,
@@ -184,7 +202,8 @@ def report(
         "models": models,
         "compile": snapshot.compile_json(background.state if background is not None else None),
         "tuning": snapshot.tuning_json(failed),
-        "parity": parity.to_json() if parity is not None else None,
+        "parity": parity,
+        "recheck": {"every_s": snapshot.recheck.every, "nothing": snapshot.recheck.nothing},
         "queue": {
             "depth": queue.depth,
             "capacity": queue.capacity,
@@ -207,3 +226,8 @@ def report(
         },
         "kept_warm": snapshot.kept_warm,
     }
+
+
+def _is_doubted(parity: Mapping[str, Any] | None) -> bool:
+    """Say whether answers are given that do not agree with the reference."""
+    return parity is not None and parity.get("served") is True and parity["passed"] is False

@@ -64,6 +64,7 @@ class Launch:
             "--length-buckets": _lengths(asked.length_buckets),
             "--release-memory": asked.release_memory,
             "--keep-warm": asked.keep_warm,
+            "--recheck-parity": asked.recheck_parity,
             "--engine": asked.tuning.engine,
             "--artifacts": asked.artifacts,
             "--weights": asked.tuning.weights,

@@ -7,8 +7,9 @@ that gives other numbers each fail the gate.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -54,12 +55,16 @@ class RowResult:
     alone: float
     """The largest difference of a probability, in a pass of its own."""
     together: float
-    """The same in a pass with all others."""
+    """The same in passes with others; 0 if there was none."""
     act: float
     """The largest difference of the probability to act, of both."""
     hard_mismatch: bool
     near_tie: bool
     """Another decision where the reference's two best are about as likely."""
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,10 @@ class Report:
     rows: tuple[RowResult, ...]
     finite: bool
     repeatable: bool
+    broken: str | None = None
+    """Why a row could not be run at all, if so."""
+    checked_at: str = field(default_factory=_now)
+    """When the rows ran (UTC, ISO 8601)."""
 
     @property
     def largest(self) -> float:
@@ -93,6 +102,8 @@ class Report:
     @property
     def fault(self) -> str | None:
         """Say why the gate is shut; none if it is open."""
+        if self.broken is not None:
+            return f"a row cannot be run: {self.broken}"
         if not self.finite or not math.isfinite(self.largest):
             return "it gives numbers that are not finite"
         if self.largest > TOLERANCE:
@@ -119,6 +130,7 @@ class Report:
             "finite": self.finite,
             "repeatable": self.repeatable,
             "tolerance": TOLERANCE,
+            "checked_at": self.checked_at,
         }
 
 
@@ -143,14 +155,52 @@ class Reference:
         """Run the rows through a tuned model. Raises what torch raises."""
         alone = [model.infer([encoded])[0] for encoded in self.rows]
         together, again = model.infer(self.rows), model.infer(self.rows)
-        given = [*alone, *together, *again]
-        if any(isinstance(each, NotFinite) for each in given):
+        given = [
+            [scores for scores in each if isinstance(scores, Scores)]
+            for each in zip(alone, together, again, strict=True)
+        ]
+        if any(len(scores) < 3 for scores in given):
             return Report((), finite=False, repeatable=True)
-        repeatable = all(_same(one, other) for one, other in zip(together, again, strict=True))
+        repeatable = all(_same(*scores[1:]) for scores in given)
+        return self._report(model, given, repeatable=repeatable)
+
+    def compare_in_steps(
+        self, model: "Model", run: "Callable[[Sequence[Encoded]], Sequence[Scores | Exception]]"
+    ) -> Generator[None, None, Report]:
+        """Do so by a way that requests' rows go, no more than one row's work at each step.
+
+        Only short rows run together then, as many as take no longer than the longest alone.
+        """
+        few = self._short_ones()
+        passes = [*([at] for at in range(len(self._golden))), few, few]
+        given: list[list[Scores]] = [[] for _ in self._golden]
+        for number, those in enumerate(passes):
+            found = run([self._golden[at][1] for at in those])
+            for at, scores in zip(those, found, strict=True):
+                if isinstance(scores, NotFinite):
+                    return Report((), finite=False, repeatable=True)
+                if isinstance(scores, Exception):
+                    return Report((), finite=True, repeatable=True, broken=type(scores).__name__)
+                given[at].append(scores)
+            if number + 1 < len(passes):
+                yield
+        repeatable = all(_same(*given[at][1:]) for at in few)
+        return self._report(model, given, repeatable=repeatable)
+
+    def _short_ones(self) -> list[int]:
+        """Give the shortest rows, as many as are no longer than the longest, padding included."""
+        lengths = [encoded.tokens for encoded in self.rows]
+        by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
+        return [at for n, at in enumerate(by_length) if (n + 1) * lengths[at] <= max(lengths)]
+
+    def _report(
+        self, model: "Model", given: Sequence[Sequence[Scores]], *, repeatable: bool
+    ) -> Report:
+        """Judge the scores that each row got: alone first, then in company."""
         results = [
-            _compare(model, name, encoded, expected, [one, other])
-            for (name, encoded), expected, one, other in zip(
-                self._golden, self._expected, alone, together, strict=True
+            _compare(model, name, encoded, expected, scores)
+            for (name, encoded), expected, scores in zip(
+                self._golden, self._expected, given, strict=True
             )
         ]
         return Report(tuple(results), finite=True, repeatable=repeatable)
@@ -223,7 +273,7 @@ def _compare(
         tokens=encoded.tokens,
         options=len(wanted[0]),
         alone=differences[0],
-        together=differences[1],
+        together=float(np.max(differences[1:], initial=0.0)),
         act=float(np.max([np.abs(expected.act - scores.act).max() for scores in given])),
         hard_mismatch=otherwise and sure,
         near_tie=otherwise and not sure,

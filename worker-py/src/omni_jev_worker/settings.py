@@ -81,6 +81,8 @@ class Settings:
     """The footprint in bytes past which cached memory is released; none never does it."""
     keep_warm: float | None
     """Idle seconds after which a tiny batch runs; none never does it."""
+    recheck_parity: float | None
+    """Seconds from one check of what the parity gate let pass to the next; none never checks."""
     tuning: Tuning
     """The precision of the weights, and whether the model is compiled."""
     require_compile: bool
@@ -145,6 +147,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         length_buckets=flags.length_buckets,
         release_memory=flags.release_memory,
         keep_warm=flags.keep_warm,
+        recheck_parity=flags.recheck_parity or None,
         tuning=Tuning(flags.weights, flags.compile, flags.engine),
         require_compile=flags.require_compile,
         require_parity=flags.require_parity,
@@ -234,6 +237,14 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="exit 78 when --compile or --weights changes an answer, instead of going without; "
         "--engine always does",
+    )
+    add(
+        "--recheck-parity",
+        type=flag_values.seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="run the parity gate's rows again so often, in moments in which nobody asks; "
+        "0: never (default: 0)",
     )
     add(
         "--compile-cache",

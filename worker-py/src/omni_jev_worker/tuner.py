@@ -43,9 +43,15 @@ class Tunes(Protocol):
     """Makes a model run as asked: a `Tuner`, or an `engines.adoption.Adoption`."""
 
     asked: Tuning
+    require_parity: bool
+    reference: Reference | None
+    """What the gate compared with, once it has; none where it compared nothing."""
 
     def apply(self, model: "Model") -> TuningState:
         """Do it, on the engine's thread, and say what was done. Raises `Refusal`."""
+
+    def distrust(self, report: Report) -> None:
+        """Take a later report that what was done no longer holds, for the next start."""
 
 
 @dataclass(slots=True)
@@ -59,6 +65,7 @@ class Tuner:
     """Where the answers of full precision are kept from one start to the next."""
     runs_anywhere: bool = False
     """Tune on the CPU too, to no gain: for the tests."""
+    reference: Reference | None = field(default=None, init=False)
     _reasons: list[str] = field(default_factory=list)
 
     def apply(self, model: "Model") -> TuningState:
@@ -76,6 +83,7 @@ class Tuner:
         begun = time.monotonic()
         model.move_to_cpu()
         reference, known = take_reference(model, self.known)
+        self.reference = reference
         ms = round(1000 * (time.monotonic() - begun))
         how = "read the known answers to" if known else "answered"
         log.info(f"{how} the parity rows in full precision on the CPU", phase="parity", ms=ms)
@@ -93,6 +101,9 @@ class Tuner:
                 return self._done(tuning, report, model)
         model.untune()
         return self._done(PLAIN, report, model)
+
+    def distrust(self, report: Report) -> None:
+        """Do nothing: every start proves its answers anew."""
 
     def _unsuited(self, device: str) -> str | None:
         """Say why a device cannot do what was asked for at all; none if it may."""

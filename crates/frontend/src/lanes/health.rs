@@ -51,14 +51,21 @@ pub(crate) async fn watch(shard: Rc<Shard>, lane: usize) {
     }
 }
 
-/// What a health says of parity. A worker that runs torch although more was asked of it, since the gate
-/// did not pass, answers as the reference does.
+/// What a health says of parity, of each checkpoint that is loaded.
 fn agrees(health: &Value) -> bool {
-    let engine = &health["engine"];
+    let models = health["models"].as_object().into_iter();
+    let models = models.flat_map(|models| models.values());
+    !models.chain([health]).any(fails)
+}
+
+/// Whether what answers fails. A worker that runs torch although more was asked of it, since the gate did
+/// not pass, answers as the reference does, and says that its parity is not of what is served. One that
+/// says nothing of that is taken by its engine's name.
+fn fails(part: &Value) -> bool {
+    let (engine, parity) = (&part["engine"], &part["parity"]);
     let other = engine.as_str().is_some_and(|name| name != "torch");
-    let failed = |parity: &Value| parity["passed"] == false;
-    let fails = failed(&engine["parity"]) || other && failed(&health["parity"]);
-    !fails
+    let served = parity["served"].as_bool().unwrap_or(other);
+    engine["parity"]["passed"] == false || served && parity["passed"] == false
 }
 
 /// Whether the lane passes its own parity check; `None` if it does not answer.
@@ -102,6 +109,7 @@ mod tests {
     #[test]
     fn an_engine_whose_answers_do_not_agree_is_told_from_a_gate_that_left_torch_in_place() {
         let failed = json!({"passed": false});
+        let served = |served: bool| json!({"passed": false, "served": served});
         for (health, good) in [
             (json!({}), true),
             (json!({"engine": "torch", "parity": failed}), true),
@@ -109,6 +117,16 @@ mod tests {
             (json!({"engine": "onnx", "parity": {"passed": true}}), true),
             (json!({"engine": "onnx", "parity": failed}), false),
             (json!({"engine": {"name": "onnx", "parity": failed}}), false),
+            (json!({"engine": "torch", "parity": served(true)}), false),
+            (json!({"engine": "torch", "parity": served(false)}), true),
+            (json!({"engine": "onnx", "parity": served(false)}), true),
+            (
+                json!({"engine": "torch", "parity": null, "models": {
+                    "english": {"engine": "torch", "parity": null},
+                    "multilingual": {"engine": "onnx", "parity": served(true)},
+                }}),
+                false,
+            ),
         ] {
             assert_eq!(agrees(&health), good, "{health}");
         }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import astuple
+from datetime import datetime
 from typing import Any
 
 from omni_jev_worker import __version__
@@ -19,6 +20,7 @@ def proof_of(report: Report, tree: str, tools: Mapping[str, str]) -> dict[str, A
         "tools": {**tools, "omni-jev-worker": __version__},
         "finite": report.finite,
         "repeatable": report.repeatable,
+        "checked_at": report.checked_at,
         "rows": [_row_to_json(row) for row in report.rows],
     }
 
@@ -37,10 +39,13 @@ def proven(manifest: Manifest, tools: Mapping[str, str]) -> Report | None:
     try:
         rows = tuple(_row_from_json(row) for row in proof["rows"])
         report = Report(
-            rows, finite=proof["finite"] is True, repeatable=proof["repeatable"] is True
+            rows,
+            finite=proof["finite"] is True,
+            repeatable=proof["repeatable"] is True,
+            checked_at=datetime.fromisoformat(proof["checked_at"]).isoformat(timespec="seconds"),
         )
         return report if rows and report.fault is None else None
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 

@@ -4,9 +4,8 @@ What was asked for by name runs or is refused; nothing else takes its place.
 """
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from omni_jev_worker import log
 from omni_jev_worker.artifacts import proof as proofs
@@ -41,6 +40,12 @@ class Adoption:
     """Where the answers of full precision are kept from one start to the next."""
     compares: bool = False
     """Run the gate whatever is known, and tell what it found instead of refusing."""
+    require_parity: bool = False
+    """End when what ran no longer agrees; at the start the gate is insisted on in any case."""
+    rechecks: bool = False
+    """Have the reference though the artifact is proved: it is compared with again."""
+    reference: Reference | None = field(default=None, init=False)
+    _artifact: Artifact | None = field(default=None, init=False)
 
     def apply(self, model: "Model") -> TuningState:
         """Give a model that was loaded on the CPU to its engine.
@@ -72,15 +77,19 @@ class Adoption:
                 artifact = build(self.store, key, engine, self.checkpoint, model)
             report = None if self.compares else proofs.proven(artifact.manifest, tools)
             # Before the model is the engine's: the reference is torch's.
-            reference = self._reference(model) if report is None else None
+            taken = report is None or self.rechecks
+            reference = self._reference(model) if taken else None
             begun = time.monotonic()
             forward = engine.load(artifact.folder, model.window, self.threads)
             tree = artifact.manifest.tree
             model.adopt(Foreign(engine.name, engine.device, self.asked.weights, tree, forward))
             ms = round(1000 * (time.monotonic() - begun))
             log.info(f"loaded {key}", phase="load", ms=ms, engine=engine.name)
+            self._artifact = artifact
             if reference is not None:
-                report = self._prove(artifact, reference, model, engine)
+                self.reference = reference.of(model.takes)
+            if report is None and self.reference is not None:
+                report = self._prove(artifact, self.reference, model, engine)
         if report is None or report.fault is not None:
             # Only where it compares: `_prove` has refused otherwise.
             model.adopt(None)
@@ -88,6 +97,16 @@ class Adoption:
             return TuningState(self.asked, PLAIN, (f"{self.asked}: {fault}",), report)
         model.drop_torch()
         return TuningState(self.asked, self.asked, (), report)
+
+    def distrust(self, report: Report) -> None:
+        """Put what was found in the place of the proof, so that the next start proves it anew."""
+        if self._artifact is None:
+            return
+        try:
+            # Without its lock, which another process may hold for minutes: it is one rename.
+            self._note(self._artifact, report, known.find(self.asked.engine))
+        except OSError as fault:
+            log.warning(f"the proof of an artifact cannot be taken back: {fault.strerror or fault}")
 
     def _reference(self, model: "Model") -> Reference:
         begun = time.monotonic()
@@ -101,10 +120,9 @@ class Adoption:
         self, artifact: Artifact, reference: Reference, model: "Model", engine: Engine
     ) -> Report:
         begun = time.monotonic()
-        report = reference.of(model.takes).compare(model)
+        report = reference.compare(model)
         seconds = round(time.monotonic() - begun, 3)
-        proof = proofs.proof_of(report, artifact.manifest.tree, engine.check())
-        self._keep(artifact, proof | {"seconds": seconds})
+        self._keep(artifact, report, engine, seconds)
         if report.fault is None:
             log.info(
                 f"{self.asked}: answers as full precision on the CPU does",
@@ -117,14 +135,20 @@ class Adoption:
             raise self._refusal(f"the parity gate is shut: {report.fault}")
         return report
 
-    def _keep(self, artifact: Artifact, proof: Mapping[str, Any]) -> None:
+    def _keep(self, artifact: Artifact, report: Report, engine: Engine, seconds: float) -> None:
+        """Keep what was found in so many seconds, where the artifact may be written."""
         try:
-            artifact.manifest.with_proof(proof).write(artifact.folder)
+            self._note(artifact, report, engine, seconds=seconds)
         except OSError as denied:
             if not may_not_write(denied):
                 raise
             what = f"what the parity gate found cannot be kept ({denied.strerror})"
             log.warning(f"{what}: the next start compares again", phase="parity")
+
+    def _note(self, artifact: Artifact, report: Report, engine: Engine, **measured: float) -> None:
+        """Put with the artifact what was found last. Raises `OSError`."""
+        proof = proofs.proof_of(report, artifact.manifest.tree, engine.check())
+        artifact.manifest.with_proof(proof | measured).write(artifact.folder)
 
     def _refusal(self, reason: str) -> Refusal:
         return bad_configuration(f"{self.asked}: {one_line(reason, 400)}")
