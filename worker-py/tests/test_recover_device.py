@@ -9,10 +9,15 @@ from typing import Any, cast
 
 import pytest
 
+from omni_jev_worker.buckets import EXACT
 from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.engine import Engine
+from omni_jev_worker.fallback import Fallback
+from omni_jev_worker.inference import Inference
+from omni_jev_worker.loader import Warm
 from omni_jev_worker.model import Model
 from omni_jev_worker.queue import Errand, Job, RowQueue
+from omni_jev_worker.tuner import TuningState
 from taking import OneByOne, take_job
 from test_app import Served
 
@@ -51,7 +56,9 @@ def engine(model: FakeDeviceModel, queue: RowQueue) -> Engine:
         require_device=False,
         threads=1,
     )
-    made._model = cast("Model", model)
+    there = cast("Model", model)
+    inference = Inference(there, EXACT, Fallback())
+    made._loaded = Warm(there, "mps", "mps", TuningState(), EXACT, inference)
     made._publish()
     return made
 

@@ -1,4 +1,4 @@
-"""The one thread that owns torch: it imports it, loads, warms up, and runs every forward pass.
+"""The one thread that owns torch: it has a model loaded, and runs every forward pass.
 
 Two threads using a GPU through torch abort or hang the process on some systems, so nothing else
 calls the model's device side. What others may know of it is published as a `Snapshot`.
@@ -13,43 +13,31 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from omni_jev_worker import buckets, log, memory, warmup
-from omni_jev_worker import trial as trials
+from omni_jev_worker import buckets, log, memory
 from omni_jev_worker.batching import PACKED, Batcher, PackedBatcher, bounds_for
 from omni_jev_worker.buckets import AUTO, EXACT
 from omni_jev_worker.checkpoints import Checkpoint
 from omni_jev_worker.engines.names import TORCH
-from omni_jev_worker.exits import (
-    BAD_CONFIGURATION,
-    FAILED,
-    WRONG_DEVICE,
-    Refusal,
-    bad_configuration,
-)
+from omni_jev_worker.exits import FAILED
 from omni_jev_worker.fallback import Fallback
-from omni_jev_worker.faults import is_the_machines, unusable
 from omni_jev_worker.health import CompiledState, MemoryState, ModelState, Snapshot
 from omni_jev_worker.idle import Chores
-from omni_jev_worker.inference import Inference
 from omni_jev_worker.known_answers import KnownAnswers
+from omni_jev_worker.loader import LAYA, Loader, Warm
 from omni_jev_worker.pipeline import Pipeline
 from omni_jev_worker.queue import Errand, Former, RowQueue, Slice
-from omni_jev_worker.scores import NotFinite, Scores, join
-from omni_jev_worker.trial import Trial
-from omni_jev_worker.tuner import Tuner, Tunes, TuningState
+from omni_jev_worker.scores import join
+from omni_jev_worker.tuner import Tuner, Tunes
 from omni_jev_worker.tuning import PLAIN
 
 if TYPE_CHECKING:
     # For the types alone: this module is imported before torch may be.
-    from omni_jev_worker.model import Encoded, Model
+    from omni_jev_worker.model import Model
 
 _STOP_SECONDS: Final = 1.0
 
 # How old what `/health` says of batches may be.
 _TELL_SECONDS: Final = 0.02
-
-LAYA: Final = "laya"
-"""The pass that is laya's own, for ``--forward``."""
 
 
 class InferenceFailed(Exception):
@@ -85,28 +73,26 @@ class Engine:
         """
         self._checkpoint = checkpoint
         self._queue = queue
-        self._requested = device
-        self._wanted = device
-        self._require_device = require_device
-        self._threads = threads
-        self._length_buckets = length_buckets
+        self._fallback = Fallback()
+        self._loader = Loader(
+            checkpoint,
+            device,
+            require_device,
+            threads,
+            length_buckets,
+            forward,
+            tuner if tuner is not None else Tuner(PLAIN),
+            known,
+            self._fallback,
+        )
         self._releases = memory.Releases(release_memory)
         self._retired = False
         self._untold = False
         self._told_at = self._ran_at = time.monotonic()
-        self._forward = forward
-        self._known = known
-        self._tuner: Tunes = tuner if tuner is not None else Tuner(PLAIN)
-        self._chores = Chores(self._tuner, keep_warm=keep_warm, recheck=recheck)
-        self._tuning = TuningState()
-        self._model: Model | None = None
-        self._buckets = EXACT
+        self._chores = Chores(self._loader.tuner, keep_warm=keep_warm, recheck=recheck)
+        self._loaded: Warm | None = None
         self._batcher: Former = Batcher(bounds_for("cpu"), EXACT)
-        self._home = self._batches_suit = "cpu"
-        self._fallback = Fallback()
-        self._inference: Inference | None = None
-        self._tiny: Encoded | None = None
-        self._warmup_ms = 0
+        self._batches_suit = "cpu"
         self._snapshot: Snapshot | None = None
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -137,9 +123,13 @@ class Engine:
     @property
     def model(self) -> "Model":
         """The loaded model. Only after the future of `start` has completed."""
-        if self._model is None:
+        return self._warm.model
+
+    @property
+    def _warm(self) -> Warm:
+        if self._loaded is None:
             raise RuntimeError("the engine has not loaded a model yet")
-        return self._model
+        return self._loaded
 
     def recover_device(self) -> "Future[str | None]":
         """Bring the model back to the device it lost: none when it is there, else why not.
@@ -151,14 +141,14 @@ class Engine:
         return errand.result
 
     def _recover(self) -> str | None:
-        model = self.model
-        if model.device != self._wanted:
-            reason = Inference(model, self._buckets, self._fallback).go_home()
+        model, wanted = self.model, self._warm.wanted
+        if model.device != wanted:
+            reason = self._warm.inference.go_home()
             self._fit_batches_to(model.device)
             self._publish()
             if reason is not None:
                 return reason
-        return None if model.device == self._wanted else f"it was loaded on {model.device}"
+        return None if model.device == wanted else f"it was loaded on {model.device}"
 
     def _run(self) -> None:
         try:
@@ -183,154 +173,27 @@ class Engine:
             log.error(f"the engine's thread ended: {log.where(fault)}")
             os._exit(FAILED)
         if self._retired:
-            self._inference = self._tiny = None
             self._chores.put_down()
             self.model.unload()
 
     def _load(self) -> None:
-        started = time.monotonic()
-        log.info("importing torch and laya", phase="import")
-        from omni_jev_worker import model as models
-
-        log.info("imported torch and laya", phase="import", ms=_ms_since(started))
-        models.set_threads(self._threads)
-        self._choose_device(models.choose_device(self._requested), models.available)
-        try:
-            self._load_checkpoint(models.Model)
-        except Refusal:
-            raise
-        except Exception as fault:
-            if is_the_machines(fault):
-                raise
-            where = f"{self._checkpoint.name} ({self._checkpoint.folder})"
-            raise unusable(where, fault) from fault
+        """Load, warm up and publish."""
+        warm = self._loaded = self._loader.load()
+        self._chores.take_up(warm.model, warm.inference, warm.tiny, warm.tuning.given)
+        self._fit_batches_to(warm.model.device)
+        self._publish()
         # What is loaded now stays for good: the collector need not walk it again and again.
         gc.collect()
         gc.freeze()
 
-    def _load_checkpoint(self, make: "type[Model]") -> None:
-        """Load, warm up and publish. Whatever libraries raise here is raised."""
-        log.info(f"loading {self._checkpoint.name}", phase="load", device=self._wanted)
-        started = time.monotonic()
-        tuned = not self._tuner.asked.is_plain
-        loaded = make(self._checkpoint, self._wanted, to_be_tuned=tuned)
-        log.info(
-            f"loaded {self._checkpoint.name}",
-            phase="load",
-            ms=_ms_since(started),
-            device=loaded.device,
-        )
-        self._check_device(loaded.home)
-        self._home = loaded.home
-        self._tuning = self._tuner.apply(loaded)
-        if self._tuning.given.is_plain:
-            self._choose_buckets(loaded)
-        self._warm_up(loaded)
-        self._model = loaded
-        self._fit_batches_to(loaded.device)
-        if self._inference is not None:
-            self._chores.take_up(loaded, self._inference, self._tiny, self._tuning.given)
-        self._publish()
-
-    def _choose_device(self, device: str, available: Any) -> None:
-        self._wanted = device
-        if self._requested == "auto":
-            log.info(f"no --device given: using {device}", phase="load")
-        if not available(device):
-            # Known before the weights are read, so a wrong machine costs no minute of loading.
-            self._check_device("cpu")
-
-    def _check_device(self, actual: str) -> None:
-        if actual == self._wanted:
-            return
-        if self._require_device:
-            raise Refusal(
-                BAD_CONFIGURATION,
-                f"--require-device: asked for {self._wanted}, "
-                f"{self._checkpoint.name} would be on {actual}",
-                kind=WRONG_DEVICE,
-            )
-        log.warning(
-            f"asked for {self._wanted}, which is not available: serving from the {actual}",
-            phase="load",
-        )
-
-    def _choose_buckets(self, loaded: "Model") -> None:
-        """Choose the sizes that inputs are padded to, if padding changes no answer here.
-
-        Some GPU kernels give numbers that are not finite for a padded row.
-        """
-        chosen = buckets.choose(self._length_buckets, loaded.device, loaded.window)
-        if chosen != EXACT and (reason := warmup.against_padding(loaded, chosen)) is not None:
-            log.warning(f"inputs are not padded on {loaded.device}: {reason}", phase="parity")
-            chosen = EXACT
-        self._buckets = chosen
-        what = "are padded to length buckets" if chosen.lengths else "keep their lengths"
-        log.info(f"inputs {what}", phase="load", length_buckets=list(chosen.lengths))
-
-    def _prepare_trial(self, loaded: "Model") -> Trial | None:
-        """Have the unpadded pass tried on the CPU, where it may answer as laya's own does."""
-        plain = self._tuning.given.is_plain and self._forward != LAYA
-        if not plain or loaded.device != "cpu" or self._buckets != EXACT:
-            return None
-        trial = trials.prepare(loaded, warmup.encoded(loaded), self._known)
-        if (reason := loaded.pack()) is not None:
-            log.warning(f"rows run as laya runs them: {reason}", phase="parity")
-            return None
-        return trial
-
-    def _warm_up(self, loaded: "Model") -> None:
-        trial = self._prepare_trial(loaded)
-        started = time.monotonic()
-        inference = Inference(loaded, self._buckets, self._fallback)
-        scores = self._answer(loaded, warmup.encoded(loaded), inference)
-        if trial is not None and (reason := trial.fault(scores)) is not None:
-            log.warning(f"rows run as laya runs them: {reason}", phase="parity")
-            loaded.unpack()
-            scores = self._answer(loaded, trial.requests, inference)
-        if any(isinstance(each, NotFinite) for each in scores):
-            raise bad_configuration(
-                f"checkpoint {self._checkpoint.name} gives numbers that are not finite "
-                f"on {loaded.device}: its weights are damaged"
-            )
-        if loaded.is_packed:
-            log.info("rows run unpadded", phase="load")
-        self._warmup_ms = _ms_since(started)
-        if loaded.device != self._home:
-            # Memory ran out on the way.
-            self._check_device(loaded.device)
-        self._inference = inference
-
-    def _answer(
-        self, loaded: "Model", requests: "Sequence[tuple[str, Encoded]]", inference: Inference
-    ) -> list[Scores | NotFinite]:
-        """Answer the requests of the warm-up, one after the other."""
-        found: list[Scores | NotFinite] = []
-        for name, encoded in requests:
-            begun = time.monotonic()
-            if self._tiny is None:
-                self._tiny = encoded
-            scores = inference.run([encoded])[0]
-            if isinstance(scores, Scores):
-                loaded.decode(encoded, scores)
-            elif not isinstance(scores, NotFinite):
-                raise scores
-            found.append(scores)
-            log.info(f"warmed up: {name}", phase="warmup", ms=_ms_since(begun))
-        return found
-
     def _start(self, batch: list[Slice]) -> "Callable[[], Any]":
         """Start a batch on a device that works by itself; elsewhere it runs when waited for."""
-        if self._inference is None:
-            raise RuntimeError("the engine has not loaded a model yet")
+        inference = self._warm.inference
         started = time.monotonic()
         for piece in batch:
             piece.job.begun_at = piece.job.begun_at or started
         parts = [piece.job.encoded.part(piece.rows) for piece in batch]
-        if self.model.is_tuned:
-            wait = self._inference.start(parts)
-        else:
-            wait = partial(self._inference.run, parts)
+        wait = inference.start(parts) if self.model.is_tuned else partial(inference.run, parts)
 
         def wait_and_count() -> Any:
             results = wait()
@@ -376,13 +239,12 @@ class Engine:
         """Form batches that suit the device that the model is on now."""
         self._batches_suit = device
         # Away from its device the model is on the CPU, where padding costs and brings nothing.
-        suiting = self._buckets if device == self._home else EXACT
+        suiting = self._warm.buckets if device == self._warm.home else EXACT
         if self.model.takes_any_lengths and suiting == EXACT:
             self._batcher = PackedBatcher(PACKED if device == "cpu" else bounds_for(device))
         else:
             self._batcher = Batcher(bounds_for(device), suiting)
-        if self._inference is not None:
-            self._inference.buckets = suiting
+        self._warm.inference.buckets = suiting
 
     def _tidy_up(self) -> None:
         """Release memory past the threshold, between batches, and tell what there is now."""
@@ -400,14 +262,15 @@ class Engine:
         self._publish()
 
     def _publish(self) -> None:
-        model = self.model
+        warm, loader, checkpoint = self._warm, self._loader, self._checkpoint
+        model = warm.model
         state = ModelState(
-            name=self._checkpoint.name,
-            checkpoint=self._checkpoint.origin,
-            revision=self._checkpoint.revision,
-            released=self._checkpoint.released,
+            name=checkpoint.name,
+            checkpoint=checkpoint.origin,
+            revision=checkpoint.revision,
+            released=checkpoint.released,
             device=model.device,
-            device_mismatch=model.device != self._wanted,
+            device_mismatch=model.device != warm.wanted,
             weights_dtype=model.weights_dtype,
             autocast_dtype=model.autocast_dtype,
             mps_amp_min_rows=model.mps_amp_min_rows,
@@ -415,14 +278,14 @@ class Engine:
             engine=model.engine,
             artifact=model.artifact,
             checkpoint_hash=self._hash_without_revision(),
-            forward=self._forward_name(model),
-            warmup_ms=self._warmup_ms,
+            forward=_forward_name(warm),
+            warmup_ms=warm.warmup_ms,
         )
         self._snapshot = Snapshot(
-            requested_device=self._requested,
+            requested_device=loader.device,
             model=state,
-            threads=self._threads,
-            length_buckets=self._buckets.lengths,
+            threads=loader.threads,
+            length_buckets=warm.buckets.lengths,
             memory=MemoryState(
                 device_bytes=model.device_bytes,
                 lengths_seen=model.lengths_seen,
@@ -430,7 +293,7 @@ class Engine:
             ),
             fallback=self._fallback.state,
             kept_warm=self._chores.kept_warm,
-            tuning=self._tuning,
+            tuning=warm.tuning,
             recheck=self._chores.recheck,
             compiled=CompiledState(
                 active=model.runs_compiled,
@@ -441,17 +304,16 @@ class Engine:
 
     def _hash_without_revision(self) -> str | None:
         """Tell which files a checkpoint has that no revision tells from others."""
-        if self._known is None or self._checkpoint.revision is not None:
+        known = self._loader.known
+        if known is None or self._checkpoint.revision is not None:
             return None
-        return self._known.checkpoint_hash()
-
-    def _forward_name(self, model: "Model") -> str:
-        if model.engine != TORCH:
-            return model.engine
-        if model.is_tuned:
-            return "network"
-        return "packed" if model.is_packed and self._buckets == EXACT else LAYA
+        return known.checkpoint_hash()
 
 
-def _ms_since(start: float) -> int:
-    return round(1000 * (time.monotonic() - start))
+def _forward_name(warm: Warm) -> str:
+    model = warm.model
+    if model.engine != TORCH:
+        return model.engine
+    if model.is_tuned:
+        return "network"
+    return "packed" if model.is_packed and warm.buckets == EXACT else LAYA
