@@ -35,7 +35,7 @@ def test_on_another_system_it_exits_78_and_says_where_it_runs(
 @pytest.fixture(scope="module")
 def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip(
-        "coremltools", reason="coremltools is not installed (pip install 'worker-py/[coreml]')"
+        "coremltools", reason="coremltools is not installed (pip install coremltools==9.0)"
     )
     folder = tmp_path_factory.mktemp("coreml")
     model = Model(checkpoints.from_folder(str(tiny)), "cpu")

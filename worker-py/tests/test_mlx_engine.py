@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("mlx.core", reason="MLX is not installed (pip install 'worker-py/[mlx]')")
+pytest.importorskip("mlx.core", reason="MLX is not installed (pip install mlx==0.32.4)")
 
 import tiny_checkpoint
 from artifacts_of import adopting

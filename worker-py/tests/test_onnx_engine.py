@@ -1,5 +1,6 @@
 """The engine `onnx`: torch's answers through ONNX Runtime, or none."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from artifacts_of import adopting, key_of
 from omni_jev_worker import checkpoints, health, parity
 from omni_jev_worker.artifacts import manifest as manifests
 from omni_jev_worker.artifacts.store import Store
-from omni_jev_worker.engines import packages
+from omni_jev_worker.engines import known, packages
 from omni_jev_worker.engines.forward import Reach, Unavailable
 from omni_jev_worker.engines.ort.session import Session
 from omni_jev_worker.engines.passes import groups
@@ -216,18 +217,31 @@ def test_a_proof_with_other_than_a_difference_for_a_difference_proves_nothing(
 def test_without_its_packages_it_is_refused_with_what_to_install(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(*_: str, extra: str) -> None:
-        raise Unavailable(f"the Python package onnxruntime is not installed ({extra})")
+    def missing(*_: str, engine: str) -> None:
+        raise Unavailable(f"the Python package onnxruntime is not installed ({engine})")
 
     monkeypatch.setattr("omni_jev_worker.engines.ort.engine.versions_of", missing)
     with pytest.raises(Refusal, match="--engine onnx: the Python package onnxruntime") as caught:
         Started(tiny, tuner=adopting(tiny, Store(tmp_path)))
     assert caught.value.code == BAD_CONFIGURATION
+    # And before anything is loaded.
+    with pytest.raises(Refusal, match="--engine onnx: the Python package onnxruntime") as caught:
+        known.check("onnx")
+    assert caught.value.code == BAD_CONFIGURATION
 
 
-def test_a_missing_package_is_named() -> None:
-    with pytest.raises(Unavailable, match=r"no-such-package is not installed .*\[onnx\]"):
-        packages.versions_of("numpy", "no-such-package", extra="onnx")
+def test_a_missing_package_is_named_with_the_versions_to_install() -> None:
+    what = r"no-such-package is not installed \(pip install onnx==[0-9.]+ onnxruntime==[0-9.]+\)"
+    with pytest.raises(Unavailable, match=what):
+        packages.versions_of("numpy", "no-such-package", engine="onnx")
+
+
+def test_what_is_to_be_installed_for_an_engine_is_what_its_extra_names() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    for engine, pinned in packages.PINNED.items():
+        named = [each.partition(";")[0].strip() for each in extras[engine]]
+        assert set(pinned) <= set(named), engine
 
 
 def test_a_checkpoint_of_another_form_is_refused(tmp_path: Path) -> None:

@@ -245,19 +245,33 @@ fn install_javascript(root: &Path, python: &Path) -> anyhow::Result<()> {
 }
 
 /// Makes the worker's sources importable through a path configuration file (Python's `site` module): an editable
-/// install would fetch a build backend that no lock file names.
+/// install would fetch a build backend that no lock file names. They come before all packages, so that a copy which
+/// somebody installed among those is never run in their place.
 fn link_worker(root: &Path) -> anyhow::Result<()> {
-    add_to_path(&interpreter(root), &[root.join("worker-py/src")])
+    let line = put_first(&root.join("worker-py/src"));
+    write_path_file(&interpreter(root), &line)
+}
+
+/// The line of a path configuration file that puts a folder before all others.
+fn put_first(folder: &Path) -> String {
+    format!(
+        "import sys; sys.path.insert(0, {:?})",
+        folder.display().to_string()
+    )
 }
 
 /// Makes an interpreter look into folders, after its own packages.
 fn add_to_path(python: &Path, folders: &[PathBuf]) -> anyhow::Result<()> {
-    let file = packages(python)?.join("omni_jev_worker.pth");
     let lines: Vec<String> = folders
         .iter()
         .map(|folder| folder.display().to_string())
         .collect();
-    fs::write(&file, lines.join("\n") + "\n")
+    write_path_file(python, &lines.join("\n"))
+}
+
+fn write_path_file(python: &Path, text: &str) -> anyhow::Result<()> {
+    let file = packages(python)?.join("omni_jev_worker.pth");
+    fs::write(&file, format!("{text}\n"))
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
@@ -393,6 +407,25 @@ mod tests {
         assert!(is_current(root.path(), Requirements::Runtime).unwrap());
         stamp(root.path(), Requirements::Runtime);
         assert!(!is_current(root.path(), Requirements::Dev).unwrap());
+    }
+
+    #[test]
+    fn the_workers_sources_come_before_a_copy_among_the_packages() {
+        let root = tempfile::tempdir().unwrap();
+        let sources = root.path().join("it's \"src\"");
+        let packages = root.path().join("packages");
+        for folder in [&sources, &packages] {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("omni_jev_linked.py"), "").unwrap();
+        }
+        fs::write(packages.join("linked.pth"), put_first(&sources)).unwrap();
+        let code = format!(
+            "import site; site.addsitedir({:?}); import omni_jev_linked; print(omni_jev_linked.__file__)",
+            packages.display().to_string()
+        );
+        let python = find_python().expect("these tests need a supported Python");
+        let found = ask(&python, &code).unwrap();
+        assert_eq!(Path::new(&found).parent(), Some(sources.as_path()));
     }
 
     #[test]

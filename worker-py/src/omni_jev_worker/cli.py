@@ -26,6 +26,7 @@ from omni_jev_worker import (
 )
 from omni_jev_worker.artifacts import WITH_A_MODEL, WORD
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
+from omni_jev_worker.engines import known as engines
 from omni_jev_worker.engines.names import TORCH
 from omni_jev_worker.exits import BAD_CONFIGURATION, FAILED, STOPPED, Refusal, bad_flags
 from omni_jev_worker.launch import Launch
@@ -88,6 +89,7 @@ def _task(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 def _run(asked: Settings, argv: Sequence[str], task: str) -> int:
     settings.warn_of_unread_variables(os.environ)
+    engines.check(asked.tuning.engine)
     checkpoint = _find(asked)
     if checkpoint.name == DEMO:
         log.info(DEMO_NOTE)

@@ -1,7 +1,8 @@
 """Finds an engine by its name; what it needs is imported when it is first used."""
 
-from omni_jev_worker.engines.forward import Engine
+from omni_jev_worker.engines.forward import Engine, Unavailable
 from omni_jev_worker.engines.names import COREML, ENGINES, MLX, ONNX, TORCH
+from omni_jev_worker.exits import bad_configuration
 
 
 def find(name: str) -> Engine:
@@ -24,3 +25,18 @@ def find(name: str) -> Engine:
 def all_engines() -> list[Engine]:
     """Give every engine other than torch."""
     return [find(name) for name in ENGINES if name != TORCH]
+
+
+def check(name: str) -> None:
+    """Check that an engine can run here at all, before torch is imported and a checkpoint loaded.
+
+    Raises `Refusal`.
+    """
+    if name == TORCH:
+        return
+    engine = find(name)
+    try:
+        engine.check_system()
+        engine.check()
+    except Unavailable as fault:
+        raise bad_configuration(f"--engine {name}: {fault}") from None

@@ -23,7 +23,7 @@ class CoreMlEngine:
 
     def check(self) -> Mapping[str, str]:
         """Give the versions of its packages. Raises `Unavailable` where one is missing."""
-        return versions_of("coremltools", extra="coreml")
+        return versions_of("coremltools", engine=self.name)
 
     def check_system(self) -> None:
         """Refuse a system that has no Core ML. Raises `Unavailable`."""

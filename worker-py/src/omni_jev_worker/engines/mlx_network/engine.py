@@ -27,7 +27,7 @@ class MlxEngine:
 
     def check(self) -> Mapping[str, str]:
         """Give the versions of its packages. Raises `Unavailable` where one is missing."""
-        return versions_of("mlx", extra="mlx")
+        return versions_of("mlx", engine=self.name)
 
     def build(self, model: Any, window: int, weights: str, folder: Path) -> None:
         """Write the network's form and its numbers. Raises `Unavailable`."""

@@ -27,7 +27,7 @@ class OnnxEngine:
 
     def check(self) -> Mapping[str, str]:
         """Give the versions of its packages. Raises `Unavailable` where one is missing."""
-        return versions_of("onnxruntime", "onnx", extra="onnx")
+        return versions_of("onnxruntime", "onnx", engine=self.name)
 
     def build(self, model: Any, window: int, weights: str, folder: Path) -> None:
         """Write the graph, and its numbers beside it. Raises `Unavailable`."""
