@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.outcome import percentile
+from benchmarks.percentiles import percentile
 from tests.harness import claims
 from tests.harness.claims import BadClaimError, Claim
 from tests.harness.omni_jev import ROOT

@@ -12,11 +12,12 @@ import pytest
 
 from benchmarks.gpu import load
 from benchmarks.gpu.connection import Reply
-from benchmarks.gpu.outcome import Outcome, fault, percentile
+from benchmarks.gpu.outcome import Outcome, fault
 from benchmarks.gpu.reference import compare
 from benchmarks.gpu.stages import complaints
 from benchmarks.gpu.table import ROWS, Figure, Table, not_run
 from benchmarks.gpu.workload import ONE, QUESTIONS, Item, Workload
+from benchmarks.percentiles import percentile
 from tests.harness.omni_jev import DEMO_CHECKPOINT
 
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.gpu.connection import Reply
 from benchmarks.gpu.table import UNDER_LOAD
 from benchmarks.gpu.workload import Item
+from benchmarks.percentiles import percentile
 
 _TOKENS = re.compile(rb'"input_tokens": *(\d+)')
-
-
-def percentile(values: Iterable[float], share: float) -> float:
-    """Give the smallest value that at least this share (0 to 1) of the values do not exceed."""
-    ordered = sorted(values)
-    if not ordered:
-        raise ValueError("no values")
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def fault(item: Item, reply: Reply) -> str | None:

@@ -31,6 +31,8 @@ class Server:
     """A process that ends with the block."""
 
     name = ""
+    grace = 15.0
+    """Seconds that it has for a gentle end."""
 
     def __init__(
         self, command: Sequence[str | Path], env: Mapping[str, str], scratch: Path, log: Path
@@ -78,7 +80,7 @@ class Server:
         """End it, gently at first."""
         self.process.terminate()
         try:
-            self.process.wait(timeout=15)
+            self.process.wait(timeout=self.grace)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -118,10 +120,27 @@ class Upstream(Server):
         self.process.wait()
 
 
-class OmniJev(Server):
-    """The binary with its supervised worker, or before a backend."""
+class Frontend(Server):
+    """The binary, whose log is JSON and says where it listens."""
 
     name = "omni-jev"
+    _address: tuple[str, int] | None = None
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where the frontend listens, as its log says."""
+        if self._address is None:
+            for line in self.log.read_text(errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    event = json.loads(line)
+                    if event.get("message") == "listening" and event.get("listener") == "frontend":
+                        host, _, port = str(event["address"]).rpartition(":")
+                        self._address = (host, int(port))
+        return self._address
+
+
+class OmniJev(Frontend):
+    """The binary with its supervised worker, or before a backend."""
 
     def __init__(
         self,
@@ -133,7 +152,6 @@ class OmniJev(Server):
     ) -> None:
         """Start it; `flags` are the worker's. With a backend's URL it supervises none."""
         self._scratch = scratch
-        self._address: Address | None = None
         env = environment(scratch) | {
             "OMNI_JEV_BIND": "127.0.0.1:0",
             "OMNI_JEV_ADMIN_BIND": "off",
@@ -150,18 +168,6 @@ class OmniJev(Server):
             env["OMNI_JEV_BACKEND_URL"] = backend
         more = ["--", *flags] if backend is None else []
         super().__init__([binary.resolve(), *more], env, scratch, log)
-
-    @property
-    def address(self) -> Address | None:
-        """Where the frontend listens, as its log says."""
-        if self._address is None:
-            for line in self.log.read_text(errors="replace").splitlines():
-                with contextlib.suppress(ValueError):
-                    event = json.loads(line)
-                    if event.get("message") == "listening" and event.get("listener") == "frontend":
-                        host, _, port = str(event["address"]).rpartition(":")
-                        self._address = (host, int(port))
-        return self._address
 
     def stop(self) -> None:
         """End it, and keep its log without a line for each request, which would be megabytes."""

@@ -14,13 +14,14 @@ from typing import Any
 
 from benchmarks.gpu import load, machine
 from benchmarks.gpu.connection import Address, Connection, post
-from benchmarks.gpu.outcome import Outcome, percentile
+from benchmarks.gpu.outcome import Outcome
 from benchmarks.gpu.plan import CLIENTS, FEWEST, Effort, Plan
 from benchmarks.gpu.progress import Progress
 from benchmarks.gpu.reference import Answers
 from benchmarks.gpu.servers import Server
 from benchmarks.gpu.table import NOT_RUN, Figure
 from benchmarks.gpu.workload import Item
+from benchmarks.percentiles import percentile
 
 Measured = Mapping[str, Figure]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.gpu.outcome import percentile
 from benchmarks.lanes.lane_load import Answered
+from benchmarks.percentiles import percentile
 
 LATE_S: Final = 0.1
 TOLERANCE: Final = 0.02

@@ -14,10 +14,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from benchmarks.gpu.servers import ROOT
+from benchmarks.gpu.servers import Frontend, StartFailed, environment
+from benchmarks.worker.against_upstream import ONE_THREAD
 
 _PATIENCE_S: Final = 300.0
 _ENDING_S: Final = 60.0
@@ -39,14 +39,15 @@ def can_pin() -> bool:
     return hasattr(os, "sched_setaffinity")
 
 
-class Served:
+class Served(Frontend):
     """A running `omni-jev`; it ends with the block."""
+
+    grace = _ENDING_S
 
     def __init__(self, binary: Path, lanes: Sequence[Lane]) -> None:
         # Short: socket paths end at about 104 bytes.
         self.scratch = Path(tempfile.mkdtemp(prefix="oj-", dir="/tmp"))
         self._binary = binary
-        self._log = self.scratch / "log"
         self.trace = self.scratch / "trace.jsonl"
         tables = [f"[[worker]]\n{_table(lane, self.scratch)}" for lane in lanes]
         settings = [
@@ -57,36 +58,27 @@ class Served:
             f"trace = {json.dumps(str(self.trace))}",
         ]
         (self.scratch / "omni-jev.toml").write_text("\n".join([*settings, "", *tables]))
-        source = str(ROOT / "worker-py" / "src")
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if "OMNI_JEV" not in name},
-            "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
-            "OMP_NUM_THREADS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-            "XDG_RUNTIME_DIR": str(self.scratch),
-        }
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [binary], cwd=self.scratch, env=self._environment, stderr=log
-            )
+        self._environment = environment(self.scratch) | ONE_THREAD
+        super().__init__([binary], self._environment, self.scratch, self.scratch / "log")
         try:
             for lane in lanes:
-                self._until("ready", lambda name=lane.name: self._state(name) == "ready")
-            self.address = self._listening()
+                self._until_lane(lane.name)
         except BaseException:
-            self._end()
+            self.stop()
             raise
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens. Raises `StartFailed`."""
+        found = super().address
+        if found is None:
+            raise StartFailed("omni-jev does not say where it listens")
+        return found
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._end()
+    def stop(self) -> None:
+        """End it, and leave nothing."""
+        super().stop()
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def kill(self, lane: str) -> None:
         """End a lane's process without a word."""
@@ -118,30 +110,13 @@ class Served:
         except LookupError:
             return "starting"
 
-    def _until(self, what: str, holds: Any) -> None:
+    def _until_lane(self, lane: str) -> None:
         end = time.monotonic() + _PATIENCE_S
-        while not holds():
-            if self._process.poll() is not None or time.monotonic() > end:
-                log = self._log.read_text(encoding="utf-8", errors="replace")
-                raise RuntimeError(f"omni-jev is not {what}; its log ends with:\n{log[-2000:]}")
+        while self._state(lane) != "ready":
+            if self.process.poll() is not None or time.monotonic() > end:
+                log = self.log.read_text(encoding="utf-8", errors="replace")
+                raise StartFailed(f"{lane} is not ready; the log ends with:\n{log[-2000:]}")
             time.sleep(0.1)
-
-    def _listening(self) -> tuple[str, int]:
-        for line in self._log.read_text(encoding="utf-8").splitlines():
-            event = json.loads(line)
-            if event.get("message") == "listening" and event.get("listener") == "frontend":
-                host, _, port = event["address"].rpartition(":")
-                return host, int(port)
-        raise RuntimeError("omni-jev does not say where it listens")
-
-    def _end(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_ENDING_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 def _table(lane: Lane, scratch: Path) -> str:

@@ -19,7 +19,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.gpu import load
-from benchmarks.gpu.outcome import percentile
 from benchmarks.laya.asking import Client, Refused
 from benchmarks.laya.inputs import Input, compared
 from benchmarks.laya.processes import MemoryWatch
@@ -33,6 +32,7 @@ from benchmarks.laya.session import (
     parser,
 )
 from benchmarks.laya.subjects import CONFIGS, Subject
+from benchmarks.percentiles import percentile
 
 _SEED = 20261130
 _PROCESSES = 2

@@ -25,7 +25,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.gpu.outcome import percentile
 from benchmarks.gpu.workload import LONGEST, Workload
 from benchmarks.laya import shortage
 from benchmarks.laya.asking import Client, Refused
@@ -33,6 +32,7 @@ from benchmarks.laya.inputs import Input, timed
 from benchmarks.laya.results import Line, Run, read, table
 from benchmarks.laya.session import NOT_HERE, Session, add_servers, guarded, parser
 from benchmarks.laya.subjects import Subject
+from benchmarks.percentiles import percentile
 
 _LARGE = (64, LONGEST)
 """Questions of the large request, and tokens of each of its rows."""

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks.gpu.outcome import percentile
+from benchmarks.percentiles import percentile
 
 RESAMPLES: Final = 2000
 _SEED: Final = 20261130

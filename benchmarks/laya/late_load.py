@@ -22,13 +22,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.gpu.outcome import percentile
 from benchmarks.laya.asking import Client, Refused
 from benchmarks.laya.inputs import Input, timed
 from benchmarks.laya.overhead import both_ways
 from benchmarks.laya.results import Line, table
 from benchmarks.laya.session import Session, add_servers, guarded, parser
 from benchmarks.laya.subjects import Subject
+from benchmarks.percentiles import percentile
 
 _PHASES = ("before", "meanwhile", "after")
 _WARM = 5

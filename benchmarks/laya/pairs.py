@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.gpu.outcome import percentile
 from benchmarks.gpu.reference import compare
 from benchmarks.laya.asking import Client
 from benchmarks.laya.figures import Interval, bootstrap
 from benchmarks.laya.inputs import Input, timed
 from benchmarks.laya.results import Line, table
+from benchmarks.percentiles import percentile
 
 _SEED = 20261130
 

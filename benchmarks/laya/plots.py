@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.gpu.outcome import percentile
 from benchmarks.laya.results import Run
 from benchmarks.laya.tables import MIB, answered, latencies, named
+from benchmarks.percentiles import percentile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,11 +20,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.gpu.outcome import percentile
 from benchmarks.laya.asking import Client
 from benchmarks.laya.inputs import WORKLOAD, Input
 from benchmarks.laya.results import Line, table
 from benchmarks.laya.session import Session, add_servers, guarded, parser
+from benchmarks.percentiles import percentile
 
 _SEED = 20261130
 ALL = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.gpu.outcome import percentile
 from benchmarks.gpu.reference import Answers, compare
 from benchmarks.laya.results import Line, Run, table
+from benchmarks.percentiles import percentile
 
 MIB = 1024 * 1024
 _ENOUGH = 100

@@ -30,6 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.percentiles import percentile_above
 from benchmarks.worker.raw import Line, Raw, of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,8 +54,7 @@ class Round:
 
     def percentile(self, share: float) -> float:
         """Milliseconds within which this share of requests was answered."""
-        ordered = sorted(self.times)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
+        return percentile_above(self.times, share) * 1000
 
 
 FIGURES: dict[str, Callable[[Round], float]] = {

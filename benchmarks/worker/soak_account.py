@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
+from benchmarks.percentiles import percentile_above
+
 GROWTH_BAR = 1.1
 """How much more than at its beginning the footprint may be, once it has settled."""
 HEALTH_BAR_MS = 50.0
@@ -109,12 +111,6 @@ class Account:
         return (statistics.median(level) for level in minutes.values())
 
 
-def percentile(values: list[float], share: float) -> float:
-    """Give the value that this share of them does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 def _percentiles(values: list[float], unit: str) -> str:
-    shown = (percentile(values, 0.5), percentile(values, 0.99), max(values))
+    shown = (percentile_above(values, 0.5), percentile_above(values, 0.99), max(values))
     return " / ".join(f"{value:.1f}" for value in shown) + f" {unit}"
