@@ -34,20 +34,48 @@ pub(crate) struct Share {
     pub(super) helps: Option<bool>,
 }
 
-/// One `[[lane]]` table: a server that is not supervised here.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct LaneTable {
-    name: Option<String>,
-    #[serde(deserialize_with = "super::values::endpoint")]
-    url: Option<Endpoint>,
-    takes: Option<Takes>,
-    #[serde(deserialize_with = "super::values::maybe_at_least_one")]
-    max_tokens: Option<usize>,
-    #[serde(deserialize_with = "super::values::maybe_at_least_one")]
-    max_questions: Option<usize>,
-    #[serde(deserialize_with = "super::values::maybe_truth")]
-    helps: Option<bool>,
+/// A table of the file that may be a lane: its own keys, and those of what a lane takes.
+///
+/// A struct of its own for the latter, flattened into each table, would take the names of keys from the errors: serde
+/// neither refuses unknown keys beside a flattened struct nor says in which of its fields a value is wrong.
+macro_rules! lane_table {
+    ($(#[$about:meta])* $name:ident { $($(#[$how:meta])* $key:ident: $kind:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub(crate) struct $name {
+            $($(#[$how])* $key: $kind,)*
+            takes: Option<$crate::settings::takes::Takes>,
+            #[serde(deserialize_with = "super::values::maybe_at_least_one")]
+            max_tokens: Option<usize>,
+            #[serde(deserialize_with = "super::values::maybe_at_least_one")]
+            max_questions: Option<usize>,
+            #[serde(deserialize_with = "super::values::maybe_truth")]
+            helps: Option<bool>,
+        }
+
+        impl $name {
+            /// What its lane takes.
+            pub(super) fn share(&self) -> $crate::settings::takes::Share {
+                $crate::settings::takes::Share {
+                    takes: self.takes,
+                    max_tokens: self.max_tokens,
+                    max_questions: self.max_questions,
+                    helps: self.helps,
+                }
+            }
+        }
+    };
+}
+pub(super) use lane_table;
+
+lane_table! {
+    /// One `[[lane]]` table: a server that is not supervised here.
+    LaneTable {
+        name: Option<String>,
+        #[serde(deserialize_with = "super::values::endpoint")]
+        url: Option<Endpoint>,
+    }
 }
 
 /// A lane, with every setting decided.
@@ -261,16 +289,5 @@ fn invalid(table: &str, number: usize, key: &str, reason: &str) -> SettingError 
     SettingError::Invalid {
         setting: format!("{table}[{number}].{key}"),
         reason: reason.to_owned(),
-    }
-}
-
-impl LaneTable {
-    fn share(&self) -> Share {
-        Share {
-            takes: self.takes,
-            max_tokens: self.max_tokens,
-            max_questions: self.max_questions,
-            helps: self.helps,
-        }
     }
 }

@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
-use super::takes::{Share, Takes};
+use super::takes::lane_table;
 use super::{SettingError, Settings, Size, Span, WorkerArgs};
 
 /// The name of the worker where there are no tables.
@@ -13,30 +11,23 @@ const DEFAULT_NAME: &str = "worker";
 /// Longer names make tables that nobody can read.
 const MAX_NAME: usize = 40;
 
-/// One `[[worker]]` table. What it leaves out is as the defaults are.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct WorkerTable {
-    name: Option<String>,
-    python: Option<PathBuf>,
-    args: Option<WorkerArgs>,
-    start_deadline: Option<Span>,
-    stop_grace: Option<Span>,
-    restart_window: Option<Span>,
-    #[serde(deserialize_with = "super::values::maybe_at_least_one")]
-    max_failures: Option<usize>,
-    max_restart_delay: Option<Span>,
-    hang_timeout: Option<Span>,
-    max_rss: Option<Size>,
-    #[serde(deserialize_with = "super::values::maybe_truth")]
-    recover_device: Option<bool>,
-    takes: Option<Takes>,
-    #[serde(deserialize_with = "super::values::maybe_at_least_one")]
-    max_tokens: Option<usize>,
-    #[serde(deserialize_with = "super::values::maybe_at_least_one")]
-    max_questions: Option<usize>,
-    #[serde(deserialize_with = "super::values::maybe_truth")]
-    helps: Option<bool>,
+lane_table! {
+    /// One `[[worker]]` table. What it leaves out is as the defaults are.
+    WorkerTable {
+        name: Option<String>,
+        python: Option<PathBuf>,
+        args: Option<WorkerArgs>,
+        start_deadline: Option<Span>,
+        stop_grace: Option<Span>,
+        restart_window: Option<Span>,
+        #[serde(deserialize_with = "super::values::maybe_at_least_one")]
+        max_failures: Option<usize>,
+        max_restart_delay: Option<Span>,
+        hang_timeout: Option<Span>,
+        max_rss: Option<Size>,
+        #[serde(deserialize_with = "super::values::maybe_truth")]
+        recover_device: Option<bool>,
+    }
 }
 
 /// One worker, with every setting decided.
@@ -159,15 +150,6 @@ impl WorkerTable {
             max_tokens: self.max_tokens.or(below.max_tokens),
             max_questions: self.max_questions.or(below.max_questions),
             helps: self.helps.or(below.helps),
-        }
-    }
-
-    pub(super) fn share(&self) -> Share {
-        Share {
-            takes: self.takes,
-            max_tokens: self.max_tokens,
-            max_questions: self.max_questions,
-            helps: self.helps,
         }
     }
 }
