@@ -262,3 +262,30 @@ def test_the_drain_timeout_bounds_the_wait_for_an_answer() -> None:
         client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
         assert backend.accepted.wait(20)
         running.terminate(seconds=15)
+
+
+ONLY_SHORT = """
+[[lane]]
+name = "quick"
+url = "unix:/nowhere"
+takes = "short-single"
+
+[[lane]]
+name = "other"
+url = "unix:/nowhere"
+{other}
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "warns"),
+    [("max_questions = 4", True), ("max_questions = 4\nhelps = true", False), ("", False)],
+    ids=["limits", "helps", "everything"],
+)
+def test_lanes_of_which_none_takes_every_decision_are_warned_of(other: str, *, warns: bool) -> None:
+    toml = ONLY_SHORT.format(other=other)
+    with OmniJev({"WORKER_PYTHON": None}, toml=toml, worker_flags=()) as running:
+        # Its line in the log comes after all that is said of lanes.
+        assert running.ask("GET", "/health").status == 502
+        running.process.wait_for("the request", lambda event: event["path"] == "/health")
+        assert ("no lane takes every decision" in running.process.log) == warns

@@ -122,17 +122,23 @@ impl Lanes {
     ///
     /// # Errors
     ///
-    /// When there is no such lane.
+    /// When there is no such lane, or several are named.
     pub(crate) fn requested(&self, headers: &mut HeaderMap) -> Result<Option<usize>, Fault> {
         let mut lines = headers.get_all(X_LANE).iter();
         let found = match (lines.next(), lines.next()) {
             (None, _) => return Ok(None),
-            (Some(name), None) => lock(&self.chooser).named(name.as_bytes()),
-            _ => None,
+            (Some(name), None) => self.named(name.as_bytes()),
+            _ => Err("x-omni-jev-lane is there more than once: a request goes to one lane.".into()),
         };
         headers.remove(X_LANE);
-        found.map(Some).ok_or_else(|| Fault::LaneNotObeyed {
-            why: "x-omni-jev-lane names no lane of this server.".to_owned(),
+        found.map(Some).map_err(|why| Fault::LaneNotObeyed { why })
+    }
+
+    fn named(&self, name: &[u8]) -> Result<usize, String> {
+        lock(&self.chooser).named(name).ok_or_else(|| {
+            let lanes: Vec<_> = self.names.iter().map(|(name, _)| name.as_str()).collect();
+            let lanes = lanes.join(", ");
+            format!("x-omni-jev-lane names no lane of this server, whose lanes are: {lanes}.")
         })
     }
 

@@ -7,7 +7,7 @@ use omni_jev_frontend::{
     StartError,
 };
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::settings::{Lane, Settings};
 use crate::team::Team;
@@ -109,6 +109,14 @@ impl Backends {
                     "a lane"
                 ),
             }
+        }
+    }
+
+    /// Says so where some requests have no lane: each is told, but who set it up may not have meant it.
+    pub(crate) fn warn_of_gaps(&self) {
+        let has_all = |member: &Member| member.lane.helps || !member.lane.limits.any();
+        if self.has_lanes && !self.members.iter().any(has_all) {
+            warn!("no lane takes every decision: what is beyond the limits of all is answered 422");
         }
     }
 

@@ -57,6 +57,7 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
     };
     log_listeners(&frontend);
     backends.log();
+    backends.warn_of_gaps();
     if let Some(reason) = &settings.profile_note {
         warn!(%reason, "the profile is not used: estimates begin with those built in");
     }

@@ -37,7 +37,18 @@ fn a_lane_that_is_asked_for_is_obeyed_or_refused_and_the_header_stays_here() {
     let message = lanes
         .ask(on("nowhere", &body(3, 1)))
         .own_error(400, "invalid_request_error");
-    assert!(message.contains("names no lane"), "{message}");
+    let known = "names no lane of this server, whose lanes are: main, quick";
+    assert!(message.contains(known), "{message}");
+    for odd in ["", "MAIN", "main, quick", "m\u{e9}"] {
+        let refused = lanes.ask(on(odd, &body(3, 1)));
+        let message = refused.own_error(400, "invalid_request_error");
+        assert!(message.contains(known), "{message}");
+    }
+    let twice = "x-omni-jev-lane: main\r\nx-omni-jev-lane: main\r\n";
+    let message = lanes
+        .ask(decision(&body(3, 1), twice))
+        .own_error(400, "invalid_request_error");
+    assert!(message.contains("is there more than once"), "{message}");
     let message = lanes
         .ask(on("quick", &body(3, 4)))
         .own_error(400, "invalid_request_error");
