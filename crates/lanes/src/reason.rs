@@ -15,7 +15,7 @@ pub enum Reason {
     LaneRefused,
     /// A lane that was in trouble is tried again.
     BreakerProbe,
-    /// Every lane that takes it is in trouble: better this one than none.
+    /// Every lane that takes it is in trouble, or has refused such requests: better this one than none.
     LastResort,
     /// The others are not ready.
     LaneNotReady,

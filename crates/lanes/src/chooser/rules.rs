@@ -130,7 +130,8 @@ impl Chooser {
         (gain > MARGIN * self.alone(best, ask)).then_some(at)
     }
 
-    /// A lane that is slow or fails now and then is better than no answer.
+    /// A lane that is slow or fails now and then is better than no answer, and so is one that has refused such requests:
+    /// what counts as such is a range of lengths, of which it may take a part.
     fn last_resort(
         &self,
         fits: &[Fit],
@@ -144,7 +145,13 @@ impl Chooser {
                 trouble == Fit::Broken(Trouble::Slow) || trouble == Fit::Broken(Trouble::Failing)
             })
             .collect();
-        match self.best(&troubled, ask, now) {
+        let has_parity = |at: &usize| self.lanes[*at].breaker.trouble() != Some(Trouble::Parity);
+        let refusing: Vec<usize> = (0..fits.len())
+            .filter(|&at| fits[at] == Fit::NoArtifact)
+            .filter(has_parity)
+            .collect();
+        let best = self.best(&troubled, ask, now);
+        match best.or_else(|| self.best(&refusing, ask, now)) {
             Some((_, best)) => Ok((best, Reason::LastResort)),
             None => Err(self.none(fits, ask, tried)),
         }

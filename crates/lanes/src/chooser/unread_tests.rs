@@ -1,4 +1,5 @@
-//! What becomes of requests that cannot be read.
+//! What becomes of requests of which a lane knows better than its limits say: they cannot be read, or it refused
+//! such ones.
 
 use super::tests::QUICK;
 use super::*;
@@ -144,4 +145,26 @@ fn a_lane_that_is_stuck_with_what_was_not_read_is_noticed_by_what_waits_behind_i
     now += 60_000 * MILLIS;
     let choice = lanes.choose(&short(None), Tried::default(), now).unwrap();
     assert_eq!((choice.lane, choice.reason), (1, Reason::BreakerOpen));
+}
+
+#[test]
+fn what_every_lane_has_refused_of_late_is_still_asked_for_since_the_next_one_may_be_shorter() {
+    let (mut lanes, now) = ready(vec![LaneSpec::new("main", QUICK), wide("wide")]);
+    let ask = super::tests::ask;
+    for _ in 0..4 {
+        let mut tried = Tried::default();
+        for _ in 0..2 {
+            let choice = lanes.choose(&ask(30, 1), tried, now).unwrap();
+            lanes.finish(choice.ticket, Outcome::Refused, now);
+            tried.refused(choice.lane);
+        }
+        let refused = lanes.choose(&ask(30, 1), tried, now);
+        assert!(matches!(refused, Err(Refusal::NotTaken(_))), "{refused:?}");
+    }
+    let choice = lanes.choose(&ask(20, 1), Tried::default(), now).unwrap();
+    assert_eq!((choice.lane, choice.reason), (0, Reason::LastResort));
+    lanes.finish(choice.ticket, Outcome::Served, now);
+    // That one is taken is news.
+    let choice = lanes.choose(&ask(20, 1), Tried::default(), now).unwrap();
+    assert_eq!((choice.lane, choice.reason), (0, Reason::NoArtifact));
 }
