@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,6 +100,43 @@ def test_a_compressed_decision_counts_for_its_lane_and_is_told_not_to_have_been_
     assert route(answer) == ("main", "not_read")
     assert answers(answer) == answers(ask(lanes, KINDS["short"]))
     assert metric(lanes, 'lane_routed_total{lane="main",reason="not_read"}') == before + 1
+
+
+SHORT = json.dumps(KINDS["short"]).encode()
+PACKED = gzip.compress(SHORT)
+ODD = {
+    "deflate": ({"content-encoding": "deflate"}, zlib.compress(SHORT), 200),
+    "truncated": ({"content-encoding": "gzip"}, PACKED[:-9], 400),
+    "not-compressed": ({"content-encoding": "gzip"}, SHORT, 400),
+    "compressed-unsaid": ({}, PACKED, 422),
+    "bomb": ({"content-encoding": "gzip"}, gzip.compress(b" " * 50_000_000), 413),
+    "unknown-encoding": ({"content-encoding": "br"}, b"\x1b\x00", 415),
+    "deep": ({}, b'{"questions":' + b"[" * 100_000, 422),
+    "too-long-for-a-worker": (
+        {},
+        json.dumps({**KINDS["short"], "state": "x" * 3_000_000}).encode(),
+        413,
+    ),
+    "beyond-the-lane-that-is-asked-for": (
+        {"content-encoding": "gzip", "x-omni-jev-lane": "quick"},
+        gzip.compress(json.dumps(KINDS["several"]).encode()),
+        200,
+    ),
+    "no-lane": ({"content-encoding": "gzip", "x-omni-jev-lane": "main, quick"}, PACKED, 400),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_body_is_answered_once_and_leaves_nothing_at_a_lane(
+    lanes: OmniJev, kind: str
+) -> None:
+    headers, body, status = ODD[kind]
+    answer = lanes.ask("POST", "/v1/systemone", body, headers=headers, timeout=30)
+    assert answer.status == status, answer.body
+    for lane in ("main", "quick"):
+        assert metric(lanes, f'lane_in_flight{{lane="{lane}"}}') == 0
+        assert metric(lanes, f'lane_backlog_seconds{{lane="{lane}"}}') == 0
+        assert metric(lanes, f'lane_breaker{{lane="{lane}",state="closed"}}') == 1
 
 
 def metric(running: OmniJev, name: str) -> float:
