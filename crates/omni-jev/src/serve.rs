@@ -125,7 +125,6 @@ pub(crate) fn specs(settings: &Settings, busy: &[usize]) -> Result<Vec<WorkerSpe
     let sharers: Vec<_> = sharers.collect();
     let cores = cores::physical();
     let threads = cores::shares(cores, &sharers);
-    cores::log(cores, &sharers, &threads);
     let spec = |(place, worker): (usize, &Worker)| {
         let python = python::find(worker.python.as_deref(), &worker.python_setting)?;
         let sharer = busy.iter().position(|&busy| busy == place);
@@ -137,7 +136,11 @@ pub(crate) fn specs(settings: &Settings, busy: &[usize]) -> Result<Vec<WorkerSpe
             threads,
         ))
     };
-    workers.iter().enumerate().map(spec).collect()
+    let specs = workers.iter().enumerate().map(spec);
+    let specs = specs.collect::<Result<_, _>>()?;
+    // Only what is started: a start that ends here says why in one line.
+    cores::log(cores, &sharers, &threads);
+    Ok(specs)
 }
 
 fn config(settings: &Settings) -> Config {
