@@ -23,7 +23,7 @@ class Subject:
 
     name: str
     model: Model | None
-    """None where it could not be run."""
+    """None where it could not be run, or the parity gate is shut."""
     parity: Report | None
     """Against the reference; none for that, and for what was not run."""
     reason: str = ""
@@ -80,4 +80,5 @@ def prepare(
         state = tuner.apply(model)
     except Refusal as refusal:
         return Subject(name, None, None, f"not run: {refusal}")
-    return Subject(name, model, state.parity, "; ".join(state.reasons))
+    # What the gate refuses runs as torch does: its times would be those of torch.
+    return Subject(name, None if state.is_less else model, state.parity, "; ".join(state.reasons))

@@ -12,7 +12,7 @@ pytest.importorskip("mlx.core", reason="MLX is not installed (pip install mlx==0
 
 import tiny_checkpoint
 from artifacts_of import adopting
-from omni_jev_worker import checkpoints, parity
+from omni_jev_worker import checkpoints, golden
 from omni_jev_worker.artifacts.store import Store
 from omni_jev_worker.engines import known
 from omni_jev_worker.engines.names import DEVICES, MLX
@@ -30,7 +30,7 @@ def test_its_numbers_are_those_of_torch_on_the_demo_checkpoint(
     tmp_path: Path, weights: str, most: float
 ) -> None:
     model = Model(checkpoints.find_demo({}), "cpu")
-    rows = [model.encode(state, asked) for _, state, asked in parity.golden()]
+    rows = [model.encode(state, asked) for _, state, asked in golden.rows_for(FP32)]
     rows = [row for row in rows if row.tokens <= _MOST_TOKENS]
     assert len(rows) >= 5
     expected = [model.infer([row])[0] for row in rows]

@@ -9,7 +9,7 @@ import pytest
 
 import tiny_checkpoint
 from artifacts_of import adopting, key_of
-from omni_jev_worker import checkpoints, health, parity
+from omni_jev_worker import checkpoints, golden, health
 from omni_jev_worker.artifacts import manifest as manifests
 from omni_jev_worker.artifacts.store import Store
 from omni_jev_worker.engines import known, packages
@@ -54,11 +54,24 @@ def demo() -> Path:
     return checkpoints.find_demo({}).folder
 
 
-@pytest.mark.parametrize("weights", [FP32, INT8])
-def test_it_gives_the_answers_of_torch(demo: Path, store: Store, weights: str) -> None:
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of smaller weights, which eight bits hold well enough."""
+    folder = tmp_path_factory.mktemp("checkpoint") / "calm"
+    return tiny_checkpoint.make(folder, encoder={"initializer_range": 0.1})
+
+
+@pytest.mark.parametrize(("of", "weights"), [("demo", FP32), ("calm", INT8)])
+def test_it_gives_the_answers_of_torch(
+    request: pytest.FixtureRequest, store: Store, of: str, weights: str
+) -> None:
+    folder: Path = request.getfixturevalue(of)
     most = 1e-4 if weights == FP32 else 0.02
     states = ["", STATE, "angry customer " * 60, {"late": True}, [{"role": "user", "content": "?"}]]
-    with starting(demo) as torch, starting(demo, tuner=adopting(demo, store, weights)) as onnx:
+    with (
+        starting(folder) as torch,
+        starting(folder, tuner=adopting(folder, store, weights)) as onnx,
+    ):
         for state in states:
             one, other = torch.ask(state, THREE), onnx.ask(state, THREE)
             assert one.keys() == other.keys()
@@ -95,8 +108,42 @@ def test_the_longest_rows_see_no_further_than_a_sliding_layer_lets_them(tmp_path
             assert np.abs(one.logits - other.logits).max() < 1e-4
 
 
-def test_a_row_of_whole_numbers_is_the_same_whatever_is_beside_it(demo: Path, store: Store) -> None:
-    with starting(demo, tuner=adopting(demo, store, INT8)) as onnx:
+def test_whole_numbers_are_refused_where_other_answers_than_the_twenty_differ(
+    demo: Path, store: Store
+) -> None:
+    # None of the rows of every precision differs by so much.
+    with pytest.raises(Refusal, match=r"a probability differs by .* \(row “everyday") as caught:
+        Started(demo, tuner=adopting(demo, store, INT8))
+    assert caught.value.code == BAD_CONFIGURATION
+    proof = manifests.read(store.folder(key_of(demo, INT8))).proof
+    assert proof is not None
+    various = [row for row in proof["rows"] if not row["name"].startswith("everyday")]
+    assert len(various) == len(golden.rows_for(FP32))
+    assert max(max(row["alone"], row["together"]) for row in various) < 0.01
+
+
+def test_whole_numbers_are_proved_by_more_rows_and_never_by_a_proof_of_fewer(
+    calm: Path, tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    with starting(calm, tuner=adopting(calm, store, INT8)) as onnx:
+        assert body(onnx)["parity"]["rows"] == len(golden.rows_for(INT8)) > 100
+    folder = store.folder(key_of(calm, INT8))
+    made = manifests.read(folder)
+    assert made.proof is not None
+    few = made.proof["rows"][: len(golden.rows_for(FP32))]
+    for less in ({"rows": few}, {"rows": few, "golden": golden.digest(FP32)}, {"golden": None}):
+        made.with_proof({**made.proof, **less}).write(folder)
+        with starting(calm, tuner=adopting(calm, store, INT8)) as onnx:
+            assert body(onnx)["parity"]["rows"] == len(golden.rows_for(INT8))
+        again = manifests.read(folder).proof
+        assert again is not None
+        assert len(again["rows"]) == len(golden.rows_for(INT8))
+        assert again["golden"] == golden.digest(INT8)
+
+
+def test_a_row_of_whole_numbers_is_the_same_whatever_is_beside_it(calm: Path, store: Store) -> None:
+    with starting(calm, tuner=adopting(calm, store, INT8)) as onnx:
         row = onnx.model.encode(STATE, NOUL)
         beside = onnx.model.encode("furious furious furious", THREE)
         alone, (together, _) = onnx.model.infer([row])[0], onnx.model.infer([row, beside])
@@ -277,7 +324,7 @@ def test_an_engine_of_short_rows_is_proved_and_warmed_up_on_those_alone(
     monkeypatch.setattr("omni_jev_worker.engines.ort.session.reach", lambda _: Reach(60, 1, 4))
     monkeypatch.setattr(Session, "__call__", short)
     with starting(tiny, tuner=adopting(tiny, Store(tmp_path))) as onnx:
-        assert 0 < body(onnx)["parity"]["rows"] < len(parity.golden())
+        assert 0 < body(onnx)["parity"]["rows"] < len(golden.rows_for(FP32))
         assert onnx.model.takes(onnx.model.encode("refund", NOUL))
         assert not onnx.model.takes(onnx.model.encode("refund " * 100, NOUL))
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from omni_jev_worker import checkpoints, parity
+from omni_jev_worker import checkpoints, golden, parity
 from omni_jev_worker.known_answers import KnownAnswers
 from omni_jev_worker.model import Encoded, Model
 from omni_jev_worker.parity import TOLERANCE, Report, RowResult, take_reference
 from omni_jev_worker.scores import NotFinite, Scores
+from omni_jev_worker.tuning import BF16, FP16, FP32, INT8
 
 GOOD = RowResult("good", 8, 2, 0.001, 0.001, 0.001, hard_mismatch=False, near_tie=False)
 
@@ -50,7 +51,7 @@ def test_the_same_numbers_pass(model: Model) -> None:
     found = report(model, lambda row, scores, call: scores)
     assert found.fault is None
     assert found.largest < 1e-5
-    assert len(found.rows) == len(parity.golden()) >= 20
+    assert len(found.rows) == len(golden.rows_for(FP32)) >= 20
     assert found.to_json()["passed"] is True
 
 
@@ -77,7 +78,7 @@ def test_a_probability_that_differs_by_more_than_the_tolerance_fails_and_names_i
 
     found = report(model, change)
     assert found.largest > TOLERANCE
-    assert found.worst == parity.golden()[3][0]
+    assert found.worst == golden.rows_for(FP32)[3][0]
     assert found.fault is not None
     assert found.worst in found.fault
     assert f"{found.largest:.4f}" in found.fault
@@ -107,8 +108,53 @@ def test_a_difference_that_is_no_number_is_no_small_one(name: str) -> None:
         json.dumps(report.to_json(), allow_nan=False)
 
 
+@pytest.mark.parametrize(("near", "opens"), [(3, True), (4, False)])
+def test_a_lossy_precision_of_which_many_rows_come_near_to_the_tolerance_fails(
+    near: int, *, opens: bool
+) -> None:
+    half = TOLERANCE / 2
+    under = dataclasses.replace(GOOD, alone=half * 0.99)
+    over = dataclasses.replace(GOOD, name="a row", together=half * 1.01)
+    rows = (*[over] * near, *[under] * (120 - near))
+    lossy = Report(rows, finite=True, repeatable=True, lossy=True)
+    assert lossy.largest < TOLERANCE
+    assert lossy.to_json()["near_tolerance"] == near
+    assert (lossy.fault is None) is opens
+    if lossy.fault is not None:
+        assert f"{near} of 120 rows differ by over half of the tolerance" in lossy.fault
+        assert "a row" in lossy.fault
+    assert Report(rows, finite=True, repeatable=True).fault is None
+
+
+def test_whole_numbers_get_everyday_rows_of_all_types_besides_and_no_other_precision_does() -> None:
+    few = golden.rows_for(FP32)
+    assert golden.rows_for(FP16) == golden.rows_for(BF16) == few
+    rows = golden.rows_for(INT8)
+    assert rows[: len(few)] == few
+    more = rows[len(few) :]
+    assert len(more) >= 100
+    assert len({name for name, _, _ in rows}) == len(rows)
+    assert len({json.dumps([state, asked]) for _, state, asked in more}) == len(more)
+    types = [asked["q"]["type"] for _, _, asked in more]
+    assert all(types.count(kind) == len(more) / 3 for kind in ("noul", "choice", "score"))
+    assert golden.digest(INT8) != golden.digest(FP32) == golden.digest(FP16)
+
+
+def test_the_reference_of_more_rows_is_another_one_and_kept_apart(
+    model: Model, tiny: Path, tmp_path: Path
+) -> None:
+    few, _ = take_reference(model, KnownAnswers(tmp_path, tiny, {}), FP16)
+    many, known = take_reference(model, KnownAnswers(tmp_path, tiny, {}), INT8)
+    assert not known
+    assert len(many.rows) > len(few.rows)
+    assert many.compare(model).lossy
+    assert many.of(lambda row: row.tokens < 40).compare(model).lossy
+    assert not few.compare(model).lossy
+    assert take_reference(model, KnownAnswers(tmp_path, tiny, {}), INT8)[1]
+
+
 def test_another_answer_to_the_same_call_fails(model: Model) -> None:
-    last = len(parity.golden()) + 2
+    last = len(golden.rows_for(FP32)) + 2
 
     def change(row: int, scores: Scores, call: int) -> Scores:
         return Scores(scores.logits + 1e-6, scores.act) if call == last else scores

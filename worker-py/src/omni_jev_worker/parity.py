@@ -1,12 +1,14 @@
 """Whether a tuned model answers as laya does in full precision on the CPU, measured here and now.
 
-The rows are of mixed lengths, types, option counts and scripts. Each is run alone and all together,
-and every probability is held against the reference: the largest difference, decisions that differ
-although the reference was sure (a hard mismatch), numbers that are not finite, and a repeated call
-that gives other numbers each fail the gate.
+The rows are those of `golden`. Each is run alone and all together, and every probability is held
+against the reference: the largest difference, decisions that differ although the reference was sure
+(a hard mismatch), numbers that are not finite, and a repeated call that gives other numbers each
+fail the gate. Of a lossy precision few may come near to the tolerance either: where many do, others
+that are not among these rows are past it.
 """
 
 import math
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from omni_jev_worker import golden, log
 from omni_jev_worker.scores import NotFinite, Scores
+from omni_jev_worker.tuning import FP32
 
 if TYPE_CHECKING:
     # For the types alone: this module is imported before torch may be.
@@ -25,24 +29,10 @@ if TYPE_CHECKING:
 TOLERANCE: Final = 0.02
 """The most that a probability may differ."""
 
-_TEXTS: Final = (
-    "The parcel came late and the box was open. ",
-    "Bonjour, je voudrais annuler ma commande et être remboursé. ",
-    "お問い合わせありがとうございます。返金をお願いします。",
-    "Ошибка 502 при оплате, деньги списаны дважды! ",
-    "مرحبا، لم يصل الطلب بعد. ",
-    "rm -rf /tmp/build && git push --force origin main; ",
-)
+_TELL_SECONDS: Final = 10.0
 
-# Of a state, in characters; the last is cut to the window.
-_LENGTHS: Final = (0, 3, 40, 90, 150, 200, 260, 330, 410, 520, 640, 800, 1000, 1300, 1700, 100_000)
-
-_OPTIONS: Final = (2, 3, 4, 6, 9, 17)
-
-_NAMES: Final = (
-    *("billing", "delivery", "technical", "sales", "legal", "security", "press", "abuse", "spam"),
-    *("refund", "praise", "account", "privacy", "hiring", "partner", "translation", "other"),
-)
+# Of the rows of a lossy precision, how many may differ by over half of the tolerance.
+_MOST_NEAR: Final = 1 / 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +68,8 @@ class Report:
     """Why a row could not be run at all, if so."""
     checked_at: str = field(default_factory=_now)
     """When the rows ran (UTC, ISO 8601)."""
+    lossy: bool = False
+    """Whether it is of one of `golden.LOSSY`."""
 
     @property
     def largest(self) -> float:
@@ -100,6 +92,11 @@ class Report:
         return sum(row.near_tie for row in self.rows)
 
     @property
+    def near(self) -> int:
+        """Rows that differ by over half of the tolerance."""
+        return sum(_most(row) > TOLERANCE / 2 for row in self.rows)
+
+    @property
     def fault(self) -> str | None:
         """Say why the gate is shut; none if it is open."""
         if self.broken is not None:
@@ -110,6 +107,11 @@ class Report:
             return (
                 f"a probability differs by {self.largest:.4f} from full precision on the CPU "
                 f"(row “{self.worst}”, tolerance {TOLERANCE})"
+            )
+        if self.lossy and self.near > _MOST_NEAR * len(self.rows):
+            return (
+                f"{self.near} of {len(self.rows)} rows differ by over half of the tolerance "
+                f"{TOLERANCE}, so that others are past it (“{self.worst}” by {self.largest:.4f})"
             )
         if self.hard_mismatches:
             return f"{self.hard_mismatches} row(s) are decided otherwise (“{self.worst}” most)"
@@ -125,6 +127,7 @@ class Report:
             "rows": len(self.rows),
             "largest_difference": (round(self.largest, 6) if math.isfinite(self.largest) else None),
             "row": self.worst,
+            "near_tolerance": self.near,
             "hard_mismatches": self.hard_mismatches,
             "near_ties": self.near_ties,
             "finite": self.finite,
@@ -137,9 +140,12 @@ class Report:
 class Reference:
     """Rows and their answers in full precision on the CPU."""
 
-    def __init__(self, rows: "Sequence[tuple[str, Encoded]]", expected: Sequence[Scores]) -> None:
+    def __init__(
+        self, rows: "Sequence[tuple[str, Encoded]]", expected: Sequence[Scores], *, lossy: bool
+    ) -> None:
         self._golden = rows
         self._expected = expected
+        self._lossy = lossy
 
     @property
     def rows(self) -> "list[Encoded]":
@@ -149,7 +155,8 @@ class Reference:
     def of(self, takes: "Callable[[Encoded], bool]") -> "Reference":
         """Give the rows that a model takes; all, for one that takes any."""
         kept = [at for at, (_, encoded) in enumerate(self._golden) if takes(encoded)]
-        return Reference([self._golden[at] for at in kept], [self._expected[at] for at in kept])
+        rows, expected = [self._golden[at] for at in kept], [self._expected[at] for at in kept]
+        return Reference(rows, expected, lossy=self._lossy)
 
     def compare(self, model: "Model") -> Report:
         """Run the rows through a tuned model. Raises what torch raises."""
@@ -203,57 +210,36 @@ class Reference:
                 self._golden, self._expected, given, strict=True
             )
         ]
-        return Report(tuple(results), finite=True, repeatable=repeatable)
+        return Report(tuple(results), finite=True, repeatable=repeatable, lossy=self._lossy)
 
 
-def take_reference(model: "Model", known: "KnownAnswers | None" = None) -> tuple[Reference, bool]:
+def take_reference(
+    model: "Model", known: "KnownAnswers | None" = None, weights: str = FP32
+) -> tuple[Reference, bool]:
     """Take the answers of a model that is on the CPU, untuned; and say whether they were known.
 
-    Raises what torch raises.
+    The rows are those for a precision. Raises what torch raises.
     """
-    rows = [(name, model.encode(state, asked)) for name, state, asked in golden()]
+    rows = [(name, model.encode(state, asked)) for name, state, asked in golden.rows_for(weights)]
+    lossy = weights in golden.LOSSY
     remembered = known.read(rows) if known is not None else None
     if remembered is not None:
-        return Reference(rows, remembered), True
+        return Reference(rows, remembered, lossy=lossy), True
     expected: list[Scores] = []
+    told_at = time.monotonic()
     for _, encoded in rows:
         scores = model.infer([encoded])[0]
         if isinstance(scores, NotFinite):
             raise scores
         expected.append(scores)
+        if time.monotonic() - told_at > _TELL_SECONDS:
+            # A supervisor ends a start that has not got on for long.
+            told_at = time.monotonic()
+            done = f"{len(expected)} of {len(rows)} parity rows"
+            log.info(f"answered {done} in full precision on the CPU", phase="parity")
     if known is not None:
         known.write(rows, expected)
-    return Reference(rows, expected), False
-
-
-def golden() -> list[tuple[str, Any, dict[str, Any]]]:
-    """Give a name, a state and one question of each row."""
-    rows: list[tuple[str, Any, dict[str, Any]]] = []
-    for at, length in enumerate(_LENGTHS):
-        text = _TEXTS[at % len(_TEXTS)]
-        state = (text * (length // len(text) + 1))[:length]
-        rows.append((f"{length} characters", state, _question(at)))
-    turns = [{"role": "user", "content": text} for text in _TEXTS]
-    rows.append(("a conversation", turns, _question(1)))
-    rows.append(("a long conversation", turns * 20, _question(2)))
-    rows.append(("fields", {"order": 4711, "late": True, "items": ["lamp", None]}, _question(3)))
-    rows.append(("many options", _TEXTS[0] * 4, _choice(len(_NAMES))))
-    return rows
-
-
-def _question(number: int) -> dict[str, Any]:
-    count = _OPTIONS[number % len(_OPTIONS)]
-    if number % 3 == 0:
-        return {"q": {"type": "noul", "instructions": "Does the customer ask for a refund?"}}
-    if number % 3 == 1:
-        return _choice(count)
-    levels = [f"level {level} of trouble" for level in range(max(3, count))]
-    return {"q": {"type": "score", "instructions": "How bad is it?", "criteria": levels}}
-
-
-def _choice(count: int) -> dict[str, Any]:
-    criteria = {name: f"it is about {name}" for name in _NAMES[:count]}
-    return {"q": {"type": "choice", "instructions": "Which team?", "criteria": criteria}}
+    return Reference(rows, expected, lossy=lossy), False
 
 
 def _compare(

@@ -82,7 +82,7 @@ class Tuner:
             return self._done(PLAIN, None, model)
         begun = time.monotonic()
         model.move_to_cpu()
-        reference, known = take_reference(model, self.known)
+        reference, known = take_reference(model, self.known, self.asked.weights)
         self.reference = reference
         ms = round(1000 * (time.monotonic() - begun))
         how = "read the known answers to" if known else "answered"

@@ -110,7 +110,7 @@ class Adoption:
 
     def _reference(self, model: "Model") -> Reference:
         begun = time.monotonic()
-        reference, known_before = take_reference(model, self.known)
+        reference, known_before = take_reference(model, self.known, self.asked.weights)
         how = "read the known answers to" if known_before else "answered"
         ms = round(1000 * (time.monotonic() - begun))
         log.info(f"{how} the parity rows in full precision on the CPU", phase="parity", ms=ms)
@@ -146,8 +146,8 @@ class Adoption:
             log.warning(f"{what}: the next start compares again", phase="parity")
 
     def _note(self, artifact: Artifact, report: Report, engine: Engine, **measured: float) -> None:
-        """Put with the artifact what was found last. Raises `OSError`."""
-        proof = proofs.proof_of(report, artifact.manifest.tree, engine.check())
+        """Keep with the artifact what was found last. Raises `OSError`."""
+        proof = proofs.proof_of(report, artifact.manifest, engine.check())
         artifact.manifest.with_proof(proof | measured).write(artifact.folder)
 
     def _refusal(self, reason: str) -> Refusal:
