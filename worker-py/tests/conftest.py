@@ -23,6 +23,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one with smaller weights, which few bits hold well enough."""
+    folder = tmp_path_factory.mktemp("checkpoint") / "calm"
+    return tiny_checkpoint.make(folder, encoder={"initializer_range": 0.1})
+
+
+@pytest.fixture(scope="session")
 def kept(tiny: Path) -> Iterator[Kept]:
     """A real worker process on the tiny checkpoint, for the whole run."""
     with Kept(lambda: RunningWorker(["--model", str(tiny)])) as kept:

@@ -54,13 +54,6 @@ def demo() -> Path:
     return checkpoints.find_demo({}).folder
 
 
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of smaller weights, which eight bits hold well enough."""
-    folder = tmp_path_factory.mktemp("checkpoint") / "calm"
-    return tiny_checkpoint.make(folder, encoder={"initializer_range": 0.1})
-
-
 @pytest.mark.parametrize(("of", "weights"), [("demo", FP32), ("calm", INT8)])
 def test_it_gives_the_answers_of_torch(
     request: pytest.FixtureRequest, store: Store, of: str, weights: str

@@ -26,6 +26,7 @@ from omni_jev_worker.health import Others
 from omni_jev_worker.inference import Inference
 from omni_jev_worker.memory import OutOfMemory
 from omni_jev_worker.model import Model
+from omni_jev_worker.network.network import Network
 from omni_jev_worker.parity import Reference, Report, take_reference
 from omni_jev_worker.recheck import Recheck
 from omni_jev_worker.scores import NotFinite, Scores
@@ -139,6 +140,50 @@ def test_where_the_gate_left_layas_own_pass_nothing_is_checked_and_health_does_n
     assert told["parity"] is None
     assert told["recheck"]["every_s"] == 0.1
     assert "nothing that the parity gate covers runs" in told["recheck"]["nothing"]
+
+
+def test_torch_in_half_precision_that_drifts_is_told_as_what_is_served(
+    calm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = Network.__call__
+
+    def wrong(self: Network, *arguments: Any) -> Any:
+        logits, act = call(self, *arguments)
+        return logits.flip(-1) * 9, act
+
+    tuner = Tuner(Tuning("bf16"), runs_anywhere=True)
+    with starting(calm, tuner=tuner, recheck=0.1) as started:
+        assert body(started)["parity"]["passed"]
+        monkeypatch.setattr(Network, "__call__", wrong)
+        wait_for(lambda: started.engine.snapshot.recheck.fault is not None)
+        told = body(started)
+        assert (told["engine"], told["status"]) == ("torch", "degraded")
+        # By this the frontend tells it from a gate that left laya's own pass in place.
+        assert (told["parity"]["served"], told["parity"]["passed"]) == (True, False)
+        assert told["tuning"]["reasons"][0].startswith("--weights bf16, checked again: ")
+        monkeypatch.setattr(Network, "__call__", call)
+        wait_for(lambda: started.engine.snapshot.recheck.fault is None)
+        assert body(started)["status"] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("parity", "status"),
+    [
+        (None, "ready"),
+        ({"served": True, "passed": True}, "ready"),
+        ({"served": False, "passed": False}, "ready"),
+        ({"served": True, "passed": False}, "degraded"),
+    ],
+)
+def test_a_checkpoint_beside_the_default_that_drifts_is_told_too(
+    tiny: Path, parity: Any, status: str
+) -> None:
+    with starting(tiny) as started:
+        others = Others(models={"multilingual": {"device": "cpu", "parity": parity}})
+        state = started.queue.state()
+        told = health.report(started.engine.snapshot, state, others, instance="i", draining=False)
+    assert told["status"] == status
+    assert told["models"]["multilingual"]["parity"] == parity
 
 
 def test_a_proved_artifact_is_checked_with_the_answers_that_were_kept_and_never_with_its_own(
