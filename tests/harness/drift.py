@@ -1,6 +1,7 @@
 """A worker whose answers become others while it runs, and then the right ones again."""
 
 import array
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,16 +14,18 @@ def overwritten(artifacts: Path) -> Iterator[None]:
     ONNX Runtime maps that file, so that a worker which has loaded it computes with what is there.
     """
     (numbers,) = artifacts.glob("*/onnx-any-*/weights.bin")
-    right = numbers.read_bytes()
-    wrong = array.array("I", right)
-    wrong.reverse()
-    try:
-        _write(numbers, wrong.tobytes())
-        yield
-    finally:
-        _write(numbers, right)
+    # The same file to the end, whatever a start has put in its place meanwhile.
+    with numbers.open("r+b", buffering=0) as file:
+        right = file.read()
+        wrong = array.array("I", right)
+        wrong.reverse()
+        try:
+            _write(file, wrong.tobytes())
+            yield
+        finally:
+            _write(file, right)
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("r+b") as file:
-        file.write(content)
+def _write(file: io.FileIO, content: bytes) -> None:
+    file.seek(0)
+    assert file.write(content) == len(content)
