@@ -10,7 +10,7 @@ FLAGS = (
     *("--model", "demo", "--engine", "onnx", "--recheck-parity", "0.2", "--require-parity"),
     *("--artifacts", "artifacts", "--compile-cache", "cache"),
 )
-PROVED = "answers as full precision on the CPU does"
+PROVED = "its answers are those of full precision on the CPU"
 
 
 def test_a_worker_that_insists_on_parity_and_loses_it_is_replaced_by_one_that_has_it() -> None:

@@ -104,8 +104,9 @@ def test_an_export_overwrites_nothing_and_leaves_nothing_behind(
     proved: Artifact, tmp_path: Path
 ) -> None:
     (tmp_path / "x.zip").write_text("mine")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(FileExistsError) as caught:
         export(proved, tmp_path / "x.zip")
+    assert caught.value.filename == str(tmp_path / "x.zip")
     assert [each.name for each in tmp_path.iterdir()] == ["x.zip"]
     assert (tmp_path / "x.zip").read_text() == "mine"
 

@@ -119,7 +119,7 @@ def test_what_is_insisted_on_and_drifts_ends_the_worker_for_another_start_that_p
     assert proof is not None
     assert proof["passed"] is False
     with RunningWorker(flags(tmp_path, "--require-parity")) as worker:
-        assert said(worker, "info", "answers as full precision on the CPU does")
+        assert said(worker, "info", "its answers are those of full precision on the CPU")
         told = wait_for_health(worker, lambda told: told["parity"]["rechecks"] >= 1)
         assert told["status"] == "ready"
 

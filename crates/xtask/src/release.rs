@@ -23,7 +23,7 @@ pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
             );
         }
     }
-    step::say("Building omni-jev in release (the first time: minutes)");
+    step::say("Building omni-jev in release, where it has changed (the first time: minutes)");
     step::run(&mut cargo)?;
     Ok(python::target_directory(root).join("release/omni-jev"))
 }

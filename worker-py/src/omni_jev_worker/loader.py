@@ -178,7 +178,7 @@ class Loader:
                 f"on {model.device}: its weights are damaged"
             )
         if model.is_packed:
-            log.info("rows run unpadded", phase="load")
+            log.info("rows run unpadded", phase="warmup")
 
 
 def _answer(

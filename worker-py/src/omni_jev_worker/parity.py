@@ -53,6 +53,11 @@ class RowResult:
     """Another decision where the reference's two best are about as likely."""
 
 
+def shown(difference: float) -> float | None:
+    """Give three digits of a difference, however small it is; none of one that is no number."""
+    return float(f"{difference:.3g}") if math.isfinite(difference) else None
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -125,7 +130,7 @@ class Report:
             "passed": self.fault is None,
             "fault": self.fault,
             "rows": len(self.rows),
-            "largest_difference": (round(self.largest, 6) if math.isfinite(self.largest) else None),
+            "largest_difference": shown(self.largest),
             "row": self.worst,
             "near_tolerance": self.near,
             "hard_mismatches": self.hard_mismatches,

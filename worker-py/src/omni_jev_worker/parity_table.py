@@ -21,7 +21,7 @@ def lines(state: TuningState) -> list[str]:
     ]
     if state.parity is not None:
         told.append(
-            f"largest difference {state.parity.largest:.6f} (tolerance {TOLERANCE}), "
+            f"largest difference {state.parity.largest:.2g} (tolerance {TOLERANCE}), "
             f"{state.parity.hard_mismatches} hard mismatches, {state.parity.near_ties} near ties, "
             f"all finite: {_yes(state.parity.finite)}, repeatable: {_yes(state.parity.repeatable)}"
         )
@@ -36,9 +36,9 @@ def _cells(row: RowResult) -> tuple[str, ...]:
         row.name,
         str(row.tokens),
         str(row.options),
-        f"{row.alone:.6f}",
-        f"{row.together:.6f}",
-        f"{row.act:.6f}",
+        f"{row.alone:.2g}",
+        f"{row.together:.2g}",
+        f"{row.act:.2g}",
         decision,
     )
 

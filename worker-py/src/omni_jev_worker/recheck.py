@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from omni_jev_worker import log
-from omni_jev_worker.parity import Reference, Report
+from omni_jev_worker.parity import Reference, Report, shown
 
 if TYPE_CHECKING:
     # For the types alone: this module is imported before torch may be.
@@ -108,5 +108,5 @@ class Recheck:
             log.info(
                 "checked again, the answers are those of full precision on the CPU, as before",
                 rows=len(report.rows),
-                largest_difference=round(report.largest, 6),
+                largest_difference=shown(report.largest),
             )

@@ -13,7 +13,7 @@ from omni_jev_worker import log
 from omni_jev_worker.exits import bad_configuration
 from omni_jev_worker.faults import one_line
 from omni_jev_worker.known_answers import KnownAnswers
-from omni_jev_worker.parity import Reference, Report, take_reference
+from omni_jev_worker.parity import Reference, Report, shown, take_reference
 from omni_jev_worker.tuning import BF16, FP32, PLAIN, CannotTune, Tuning
 
 if TYPE_CHECKING:
@@ -142,9 +142,9 @@ class Tuner:
             self._refuse(tuning, report.fault, compiler=False)
         else:
             log.info(
-                f"{tuning}: answers as full precision on the CPU does",
+                f"{tuning}: its answers are those of full precision on the CPU",
                 phase="parity",
-                largest_difference=round(report.largest, 6),
+                largest_difference=shown(report.largest),
                 rows=len(report.rows),
             )
         return report

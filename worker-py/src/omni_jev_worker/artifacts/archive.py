@@ -9,6 +9,7 @@ a parity gate is dropped: that runs here before the artifact is used.
 import os
 import stat
 import struct
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,18 +44,27 @@ class Hostile(Exception):
 def export(artifact: Artifact, target: Path) -> None:
     """Write an artifact to a file that is not there yet. Raises `OSError`."""
     members = sorted(each.name for each in artifact.folder.iterdir())
-    begun = target.with_name(f".{target.name}.part")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".export-")
+    begun = Path(name)
     try:
-        with zipfile.ZipFile(begun, "x", zipfile.ZIP_STORED) as archive:
+        with (
+            os.fdopen(handle, "wb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+        ):
             for name in members:
                 info = zipfile.ZipInfo(name, _DATE)
                 info.external_attr = _MODE
                 info.file_size = (artifact.folder / name).stat().st_size
-                with (artifact.folder / name).open("rb") as file, archive.open(info, "w") as out:
-                    while part := file.read(_CHUNK):
+                with (artifact.folder / name).open("rb") as given, archive.open(info, "w") as out:
+                    while part := given.read(_CHUNK):
                         out.write(part)
-        # Not `replace`: what is there is the user's.
-        os.link(begun, target)
+        begun.chmod(0o644)
+        try:
+            # Not `replace`: what is there is the user's.
+            os.link(begun, target)
+        except FileExistsError as fault:
+            # Of the two names that is the one which was asked for.
+            raise FileExistsError(fault.errno, fault.strerror, str(target)) from None
     finally:
         begun.unlink(missing_ok=True)
 

@@ -19,7 +19,7 @@ from omni_jev_worker.engines.forward import Engine, Foreign, Unavailable
 from omni_jev_worker.exits import Refusal, bad_configuration
 from omni_jev_worker.faults import is_the_machines, one_line
 from omni_jev_worker.known_answers import KnownAnswers
-from omni_jev_worker.parity import Reference, Report, take_reference
+from omni_jev_worker.parity import Reference, Report, shown, take_reference
 from omni_jev_worker.tuner import TuningState
 from omni_jev_worker.tuning import PLAIN, Tuning
 
@@ -125,9 +125,9 @@ class Adoption:
         self._keep(artifact, report, engine, seconds)
         if report.fault is None:
             log.info(
-                f"{self.asked}: answers as full precision on the CPU does",
+                f"{self.asked}: its answers are those of full precision on the CPU",
                 phase="parity",
-                largest_difference=round(report.largest, 6),
+                largest_difference=shown(report.largest),
                 rows=len(report.rows),
                 ms=round(1000 * seconds),
             )
