@@ -342,6 +342,15 @@ def test_its_memory_grows_over_the_limit(tmp_path: Path) -> None:
         assert running.starts() >= 2
 
 
+def test_a_process_that_it_started_holds_more_than_the_limit(tmp_path: Path) -> None:
+    with FakeWorker(tmp_path, "large-helper", WORKER_MAX_RSS="150MiB", **PATIENT) as running:
+        running.wait_until_ready()
+        replaced = running.process.wait_for(
+            "the limit", lambda event: "replacing the worker: its memory" in event.text, 40
+        )
+        assert "over the limit of 150 MiB" in replaced.text
+
+
 def test_loses_its_device_and_returns_to_it(tmp_path: Path) -> None:
     with FakeWorker(tmp_path, "lost-device") as running:
         running.wait_until_ready()

@@ -82,6 +82,15 @@ def test_status_shows_every_worker_and_restarts_with_their_reasons(tmp_path: Pat
         assert "process 1 failed: it was killed by signal 9 (SIGKILL)" in text
 
 
+def test_a_workers_memory_is_that_of_the_processes_too_that_it_started(tmp_path: Path) -> None:
+    with FakeWorker(tmp_path, "large-helper") as running:
+        running.wait_until_ready()
+        deadline = time.monotonic() + 20
+        while (status(running, "worker")["memory_bytes"] or 0) < 200_000_000:
+            assert time.monotonic() < deadline, status(running, "worker")
+            time.sleep(0.05)
+
+
 def test_a_restart_loses_no_request(tmp_path: Path) -> None:
     with FakeWorker(tmp_path, "slow", "0.3") as running:
         running.wait_until_ready()

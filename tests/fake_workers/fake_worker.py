@@ -44,6 +44,7 @@ HEALTH = {
     "requested_device": "cpu",
 }
 BALLAST: list[bytes] = []
+HELPERS: list[subprocess.Popen[bytes]] = []
 
 
 def log(level: str, message: str, **fields: object) -> None:
@@ -207,6 +208,17 @@ def drain_once(*_: object) -> None:
     threading.Thread(target=drain, args=[server]).start()
 
 
+def start_a_large_helper() -> None:
+    """Start a process that holds 200 MB and ends with this one, as another checkpoint's does."""
+    program = "import sys; held = b'x' * 200_000_000; print('holds', flush=True); sys.stdin.read()"
+    helper = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert helper.stdout is not None
+    helper.stdout.readline()
+    HELPERS.append(helper)
+
+
 def leave_an_orphan() -> None:
     subprocess.run(["sh", "-c", f"sleep {ARGUMENTS[0]} &"], check=True)
 
@@ -239,6 +251,8 @@ if VICE == "exit-soon-after-ready":
         threading.Timer(float(delay), os._exit, [1]).start()
 if VICE == "orphan":
     leave_an_orphan()
+if VICE == "large-helper":
+    start_a_large_helper()
 log("info", "listening", phase="ready")
 server.serve_forever()
 # It has closed its socket, and lives on.
