@@ -81,6 +81,77 @@ def test_every_lane_is_measured_by_length_and_questions(profile: dict[str, Any])
     assert quick["takes"] == {"max_tokens": 256, "max_questions": 2}
 
 
+def calibrate(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run it with the fake worker's two lanes; what it printed."""
+    (folder / "lanes.toml").write_text(LANES.format(python=fake_python(folder)))
+    return subprocess.run(
+        [binary(), "calibrate", "--config", "lanes.toml", "--profile", "other.json", *words],
+        cwd=folder,
+        env=clean_environment(make_scratch()),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--lengths", "0"], "--lengths: it must be a whole number, and one at least"),
+        (["--questions", "1,0"], "--questions: it must be a whole number, and one at least"),
+        (["--lengths", "64,3"], "--lengths: no request is as short as 3 tokens"),
+    ],
+)
+def test_lengths_and_questions_that_cannot_be_are_refused_before_a_worker_starts(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    done = calibrate(tmp_path, *words)
+    assert done.returncode == 64
+    assert done.stderr.startswith(f"omni-jev: {said}"), done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "other.json").exists()
+
+
+def test_the_measured_lengths_are_the_answers_own_and_none_is_past_the_window(
+    tmp_path: Path,
+) -> None:
+    toml = ONE_LANE.format(python=sys.executable, checkpoint=DEMO_CHECKPOINT)
+    (tmp_path / "lanes.toml").write_text(toml)
+    command = [binary(), "calibrate", "--config", "lanes.toml", "--profile", "profile.json"]
+    counts = ["--warmup", "0", "--iterations", "3", "--questions", "1,2"]
+
+    def run(lengths: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *counts, "--lengths", lengths],
+            cwd=tmp_path,
+            env=clean_environment(make_scratch()),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    done = run("64,128,9999")
+    assert done.returncode == 0, done.stderr
+    assert "9999 tokens were not measured: the window of main is " in done.stdout
+    written = (tmp_path / "profile.json").read_text()
+    (lane,) = json.loads(written)["lanes"]
+    lengths = sorted({point["tokens"] for point in lane["points"]})
+    assert len(lengths) == 2
+    assert len(lane["points"]) == 4
+    # What the frontend judges by the characters is not what the tokenizer makes of it.
+    assert lengths != [64, 128]
+    with OmniJev(toml=toml, worker_flags=()) as running:
+        running.wait_until_ready()
+        health = running.ask("GET", "/health").json()
+    assert lengths[1] <= health["window"]
+    refused = run("9999")
+    assert refused.returncode == 64
+    assert "--lengths: none of them fits the window of " in refused.stderr
+    assert (tmp_path / "profile.json").read_text() == written
+
+
 def test_lanes_auto_takes_the_limits_of_the_profile(folder: Path, profile: dict[str, Any]) -> None:
     with served(folder, profile) as running:
         for lane in ("main", "quick"):

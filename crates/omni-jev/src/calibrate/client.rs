@@ -33,6 +33,15 @@ pub(super) enum AskError {
     Address,
 }
 
+/// What an answer says of its request.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// The tokens of all its rows, where it tells them.
+    pub(super) tokens: Option<u32>,
+    /// Whether a row was cut to the window.
+    pub(super) is_cut: bool,
+}
+
 /// A kept connection.
 pub(super) struct Client {
     sender: SendRequest<Full<Bytes>>,
@@ -67,9 +76,17 @@ impl Client {
     }
 
     /// Asks for a decision; what it is does not matter here.
-    pub(super) async fn decide(&mut self, body: Vec<u8>) -> Result<StatusCode, AskError> {
-        let (status, _) = self.ask(Method::POST, "/v1/systemone", body).await?;
-        Ok(status)
+    pub(super) async fn decide(&mut self, body: Vec<u8>) -> Result<Answer, AskError> {
+        let (status, body) = self.ask(Method::POST, "/v1/systemone", body).await?;
+        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let tokens = told["usage"]["input_tokens"].as_u64();
+        let answers = told["answers"].as_object();
+        let mut answers = answers.into_iter().flat_map(|answers| answers.values());
+        Ok(Answer {
+            status,
+            tokens: tokens.and_then(|tokens| u32::try_from(tokens).ok()),
+            is_cut: answers.any(|answer| answer.get("x_truncated").is_some()),
+        })
     }
 
     async fn ask(

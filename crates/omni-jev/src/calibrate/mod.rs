@@ -4,22 +4,22 @@
 //! time, directly and in turn, so that what else the machine does is the same for all.
 
 mod client;
+mod measure;
 mod requests;
 mod table;
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::Args;
-use omni_jev_frontend::{Endpoint, Point};
-use omni_jev_lanes::{Identity, Profile};
+use omni_jev_frontend::Endpoint;
+use omni_jev_lanes::Profile;
 use omni_jev_supervisor::Outcome;
 use thiserror::Error;
-use tracing::info;
 
-use self::client::{AskError, Client};
+use self::client::AskError;
+use self::measure::{Measurement, measured};
 use crate::flags::{Flags, SettingFlags};
 use crate::settings::{SettingError, Settings, machine};
 use crate::team::Team;
@@ -36,16 +36,22 @@ pub(crate) struct CalibrateFlags {
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 
-    /// Tokens of the requests' longest rows
+    /// Tokens of the requests' longest rows, as the frontend judges them
     #[arg(
         long,
         value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..),
         default_value = "32,64,96,128,192,256,384,512"
     )]
     lengths: Vec<u32>,
 
     /// Questions of the requests
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,6")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..),
+        default_value = "1,2,4,6"
+    )]
     questions: Vec<u32>,
 
     /// Requests before those that count, of each kind
@@ -68,6 +74,10 @@ enum CalibrateError {
     NoWorker { name: String, reason: String },
     #[error("the lane {name} cannot be measured: {source}")]
     Ask { name: String, source: AskError },
+    #[error("--lengths: no request is as short as {tokens} tokens; {shortest} are the fewest")]
+    TooShort { tokens: u32, shortest: u32 },
+    #[error("--lengths: none of them fits the window of {window} tokens of the lane {name}")]
+    TooLong { name: String, window: u32 },
     #[error("no lane takes any of these requests")]
     Nothing,
     #[error("{} cannot be written: {source}", path.display())]
@@ -77,30 +87,33 @@ enum CalibrateError {
     },
 }
 
-/// A lane that is measured.
-struct Subject {
-    name: String,
-    client: Client,
-    identity: Identity,
-    points: Vec<Point>,
-}
-
 /// Measures all lanes of the settings, writes the profile, and shows it.
 pub(crate) fn run(asked: &CalibrateFlags) -> ExitCode {
     match calibrate(asked) {
-        Ok((profile, path)) => {
+        Ok(text) => {
             let mut output = std::io::stdout();
             // Whoever reads has seen enough: the file has all of it.
-            let _ = output.write_all(table::shown(&profile, &path).as_bytes());
+            let _ = output.write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
-        Err(error @ CalibrateError::Setting(_)) => exit::usage(&error.to_string()),
+        Err(
+            error @ (CalibrateError::Setting(_)
+            | CalibrateError::TooShort { .. }
+            | CalibrateError::TooLong { .. }),
+        ) => exit::usage(&error.to_string()),
         Err(error @ CalibrateError::NoWorker { .. }) => exit::configuration(&error.to_string()),
         Err(error) => exit::unavailable(&error.to_string()),
     }
 }
 
-fn calibrate(asked: &CalibrateFlags) -> Result<(Profile, PathBuf), CalibrateError> {
+/// What a person reads of it, once the profile is written.
+fn calibrate(asked: &CalibrateFlags) -> Result<String, CalibrateError> {
+    if let Some(&tokens) = asked.lengths.iter().min()
+        && let Some(shortest) = requests::shortest()
+        && tokens < shortest
+    {
+        return Err(CalibrateError::TooShort { tokens, shortest });
+    }
     let flags = Flags {
         config: asked.config.clone(),
         settings: SettingFlags::default(),
@@ -117,7 +130,7 @@ fn calibrate(asked: &CalibrateFlags) -> Result<(Profile, PathBuf), CalibrateErro
         .map_err(|error| {
             CalibrateError::CannotStart(format!("cannot start an event loop: {error}"))
         })?;
-    let lanes = runtime.block_on(async {
+    let Measurement { lanes, notes } = runtime.block_on(async {
         let (team, endpoints) = started(&settings).await?;
         let measured = measured(asked, endpoints).await;
         if let Some(team) = &team {
@@ -131,7 +144,7 @@ fn calibrate(asked: &CalibrateFlags) -> Result<(Profile, PathBuf), CalibrateErro
         path: path.clone(),
         source,
     })?;
-    Ok((profile, path))
+    Ok(table::shown(&profile, &path, &notes))
 }
 
 /// In one step: whoever reads it meanwhile finds the old one or the new one.
@@ -181,93 +194,4 @@ async fn started(
         endpoints.push((name, endpoint));
     }
     Ok((Some(team), endpoints))
-}
-
-async fn measured(
-    asked: &CalibrateFlags,
-    endpoints: Vec<(String, Endpoint)>,
-) -> Result<Vec<(String, Identity, Vec<Point>)>, CalibrateError> {
-    let mut subjects = Vec::new();
-    for (name, endpoint) in endpoints {
-        let failed = |source| CalibrateError::Ask {
-            name: name.clone(),
-            source,
-        };
-        let mut client = Client::connect(&endpoint).await.map_err(failed)?;
-        let health = client.health().await.map_err(failed)?;
-        subjects.push(Subject {
-            identity: Identity::of(&health),
-            name,
-            client,
-            points: Vec::new(),
-        });
-    }
-    let mut made = 0;
-    for &questions in &asked.questions {
-        for &tokens in &asked.lengths {
-            kind(asked, tokens, questions, &mut subjects, &mut made).await?;
-        }
-    }
-    if subjects.iter().all(|subject| subject.points.is_empty()) {
-        return Err(CalibrateError::Nothing);
-    }
-    let lanes = subjects.into_iter();
-    Ok(lanes
-        .map(|subject| (subject.name, subject.identity, subject.points))
-        .collect())
-}
-
-/// Measures one kind of request at every lane, in turn. A lane that does not take it has no such point.
-async fn kind(
-    asked: &CalibrateFlags,
-    tokens: u32,
-    questions: u32,
-    subjects: &mut [Subject],
-    made: &mut u64,
-) -> Result<(), CalibrateError> {
-    let mut times: Vec<Option<Vec<Duration>>> = vec![Some(Vec::new()); subjects.len()];
-    for round in 0..asked.warmup + asked.iterations {
-        for (subject, times) in subjects.iter_mut().zip(&mut times) {
-            let Some(kept) = times else {
-                continue;
-            };
-            let Some(body) = requests::body(tokens, questions, *made) else {
-                return Ok(());
-            };
-            *made += 1;
-            let begun = Instant::now();
-            let status = subject.client.decide(body).await;
-            let took = begun.elapsed();
-            let status = status.map_err(|source| CalibrateError::Ask {
-                name: subject.name.clone(),
-                source,
-            })?;
-            if !status.is_success() {
-                *times = None;
-            } else if round >= asked.warmup {
-                kept.push(took);
-            }
-        }
-    }
-    for (subject, times) in subjects.iter_mut().zip(times) {
-        let median = times.and_then(median);
-        info!(
-            lane = subject.name,
-            tokens,
-            questions,
-            p50_ms = median.map(|median| median.as_secs_f64() * 1000.0),
-            "measured"
-        );
-        subject.points.extend(median.map(|median| Point {
-            tokens,
-            questions,
-            seconds: median.as_secs_f64(),
-        }));
-    }
-    Ok(())
-}
-
-fn median(mut times: Vec<Duration>) -> Option<Duration> {
-    times.sort_unstable();
-    times.get(times.len() / 2).copied()
 }

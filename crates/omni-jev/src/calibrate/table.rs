@@ -4,8 +4,8 @@ use std::path::Path;
 
 use omni_jev_lanes::{Measured, Profile};
 
-/// The medians by length and questions, and what follows of them.
-pub(super) fn shown(profile: &Profile, path: &Path) -> String {
+/// The medians by length and questions, what follows of them, and what else there is to know.
+pub(super) fn shown(profile: &Profile, path: &Path, notes: &[String]) -> String {
     let mut lines = Vec::new();
     for lane in &profile.lanes {
         lines.push(format!("{}: {}", lane.name, lane.identity));
@@ -16,6 +16,7 @@ pub(super) fn shown(profile: &Profile, path: &Path) -> String {
         }));
     }
     lines.extend(profile.lanes.iter().skip(1).map(worth));
+    lines.extend_from_slice(notes);
     lines.push(format!("written to {}", path.display()));
     lines.join("\n") + "\n"
 }

@@ -7,6 +7,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Longer words are no flags that somebody mistyped.
 const LONGEST_FLAG: usize = 40;
 
+/// Flags that take numbers from one on.
+const AT_LEAST_ONE: [&str; 3] = ["--iterations", "--lengths", "--questions"];
+
 /// One sentence that names the flag, if it was one, and never a value.
 pub(crate) fn complaint(error: &Error) -> String {
     format!("{} (omni-jev --help lists the flags)", sentence(error))
@@ -40,6 +43,9 @@ fn sentence(error: &Error) -> String {
         }
         (ErrorKind::NoEquals, Some(flag)) => {
             format!("{flag}: its value has to follow an equals sign")
+        }
+        (ErrorKind::ValueValidation, Some(flag)) if AT_LEAST_ONE.contains(&flag) => {
+            format!("{flag}: it must be a whole number, and one at least")
         }
         (ErrorKind::ValueValidation, Some(flag)) => format!("{flag}: it must be a whole number"),
         (ErrorKind::InvalidValue, Some(flag)) if has_no_value(error) => {
@@ -116,6 +122,11 @@ mod tests {
         assert!(said_of(&["--bind"]).starts_with("--bind: it needs a value"));
         assert!(said_of(&["--bind", "a", "--bind", "b"]).starts_with("--bind: it is given twice"));
         assert!(said_of(&["worker", "status", "--pid", "x"]).starts_with("--pid: "));
+        for flag in AT_LEAST_ONE {
+            let said = said_of(&["calibrate", flag, "0"]);
+            assert!(said.starts_with(&format!("{flag}: ")), "{said}");
+            assert!(said.contains("one at least"), "{said}");
+        }
         assert!(said_of(&["worker"]).starts_with("the command is not whole"));
     }
 }
