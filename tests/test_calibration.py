@@ -118,12 +118,12 @@ def test_the_measured_lengths_are_the_answers_own_and_none_is_past_the_window(
 ) -> None:
     toml = ONE_LANE.format(python=sys.executable, checkpoint=DEMO_CHECKPOINT)
     (tmp_path / "lanes.toml").write_text(toml)
-    command = [binary(), "calibrate", "--config", "lanes.toml", "--profile", "profile.json"]
     counts = ["--warmup", "0", "--iterations", "3", "--questions", "1,2"]
+    files = ["--config", "lanes.toml", "--profile", "profile.json"]
 
     def run(lengths: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*command, *counts, "--lengths", lengths],
+            [binary(), "calibrate", *files, *counts, "--lengths", lengths],
             cwd=tmp_path,
             env=clean_environment(make_scratch()),
             capture_output=True,
@@ -160,6 +160,34 @@ def test_lanes_auto_takes_the_limits_of_the_profile(folder: Path, profile: dict[
         assert route(running.decide(decision(**four))) == ("main", "several_questions")
         assert route(running.decide(decision("word " * 600))) == ("main", "too_long")
         assert route(running.decide(decision())) == ("quick", "short_and_single")
+
+
+def test_a_table_that_overrides_what_was_measured_is_told(
+    folder: Path, tmp_path: Path, profile: dict[str, Any]
+) -> None:
+    toml = LANES.format(python=fake_python(tmp_path)) + 'takes = "short-single"\n'
+    (tmp_path / "lanes.toml").write_text(toml)
+    counts = ["--warmup", "0", "--iterations", "1", "--lengths", "64", "--questions", "1"]
+    done = subprocess.run(
+        [binary(), "calibrate", "--config", "lanes.toml", "--profile", "profile.json", *counts],
+        cwd=tmp_path,
+        env=clean_environment(make_scratch()),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    said = "quick keeps what its [[worker]] table says (takes), and not the measured limits"
+    assert said in done.stdout
+    path = folder / "used.json"
+    path.write_text(json.dumps(profile))
+    arguments = ["--lanes", "auto", "--profile", str(path)]
+    with FakeWorker(folder, toml=toml, arguments=arguments) as running:
+        running.process.wait_for("it says so", lambda event: said in event.text)
+    # Where no table says anything, neither does the log.
+    with served(folder, profile) as running:
+        running.wait_until_ready()
+        assert "keeps what its" not in running.process.log
 
 
 def test_a_profile_of_another_machine_is_refused_or_said_to_be_ignored(

@@ -61,6 +61,11 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
     if let Some(reason) = &settings.profile_note {
         warn!(%reason, "the profile is not used: estimates begin with those built in");
     }
+    if settings.is_auto() {
+        for reason in settings.unmeasured_limits() {
+            warn!("{reason}");
+        }
+    }
     let seen = backends.any();
 
     if !settings.supervises() {

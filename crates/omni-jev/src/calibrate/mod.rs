@@ -130,7 +130,7 @@ fn calibrate(asked: &CalibrateFlags) -> Result<String, CalibrateError> {
         .map_err(|error| {
             CalibrateError::CannotStart(format!("cannot start an event loop: {error}"))
         })?;
-    let Measurement { lanes, notes } = runtime.block_on(async {
+    let Measurement { lanes, mut notes } = runtime.block_on(async {
         let (team, endpoints) = started(&settings).await?;
         let measured = measured(asked, endpoints).await;
         if let Some(team) = &team {
@@ -144,6 +144,7 @@ fn calibrate(asked: &CalibrateFlags) -> Result<String, CalibrateError> {
         path: path.clone(),
         source,
     })?;
+    notes.extend(settings.unmeasured_limits());
     Ok(table::shown(&profile, &path, &notes))
 }
 

@@ -116,7 +116,18 @@ impl Share {
 
     /// Whether its table says anything of what it takes.
     fn is_set(self) -> bool {
-        self.takes.is_some() || self.max_tokens.is_some() || self.max_questions.is_some()
+        !self.keys().is_empty()
+    }
+
+    /// The keys by which it does.
+    fn keys(self) -> Vec<&'static str> {
+        let keys = [
+            ("takes", self.takes.is_some()),
+            ("max_tokens", self.max_tokens.is_some()),
+            ("max_questions", self.max_questions.is_some()),
+        ];
+        let set = keys.into_iter().filter(|(_, is_set)| *is_set);
+        set.map(|(key, _)| key).collect()
     }
 
     fn short_single() -> Self {
@@ -191,6 +202,27 @@ impl Settings {
             measured: measured.map(|lane| lane.identity.clone()),
             url: None,
         })
+    }
+
+    /// A sentence for each lane whose table says what it takes, so that the measured limits are not used for it. The
+    /// first one has no such limits.
+    pub(crate) fn unmeasured_limits(&self) -> Vec<String> {
+        let workers = self.workers().into_iter().map(|worker| worker.name);
+        let workers = workers.zip(self.worker.iter().map(WorkerTable::share));
+        let servers = self.lane.iter();
+        let servers = servers.filter_map(|table| Some((table.name.clone()?, table.share())));
+        let of_workers = workers.skip(1).map(|lane| ("worker", lane));
+        let of_servers = servers.skip(1).map(|lane| ("lane", lane));
+        let tables = of_workers.chain(of_servers);
+        let set = tables.filter(|(_, (_, share))| share.is_set());
+        set.map(|(kind, (name, share))| {
+            let keys = share.keys().join(" and ");
+            format!(
+                "{name} keeps what its [[{kind}]] table says ({keys}), and not the measured limits: \
+                 take that out to let the measurement decide"
+            )
+        })
+        .collect()
     }
 
     /// The places of the workers that are at work at the same time. Where the profile says what each takes, it was
