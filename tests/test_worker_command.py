@@ -162,6 +162,14 @@ def test_logs_shows_the_last_lines_of_a_worker(tmp_path: Path) -> None:
         assert (entry["by"], entry["level"]) == ("supervisor", "info")
 
 
+def test_what_a_worker_logs_is_an_object_in_the_json_log(tmp_path: Path) -> None:
+    with FakeWorker(tmp_path, "none") as running:
+        event = running.process.wait_for("importing", lambda event: "importing" in event.text)
+        line = json.loads(event.text)
+        assert (line["target"], line["message"], line["phase"]) == ("worker", "importing", "import")
+        assert line["fields"] == {"threads": 2}
+
+
 def test_the_control_socket_is_for_its_owner_alone_and_goes_with_the_binary(
     tmp_path: Path,
 ) -> None:

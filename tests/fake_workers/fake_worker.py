@@ -227,7 +227,7 @@ start = number_of_this_start()
 if VICE == "exit":
     log("error", f"cannot go on: {' '.join(ARGUMENTS[1:])}")
     sys.exit(int(ARGUMENTS[0]))
-log("info", "importing", phase="import")
+log("info", "importing", phase="import", threads=2)
 if VICE == "import-long-at-first" and start == 1:
     time.sleep(600)
 log("info", "loading", phase="load")

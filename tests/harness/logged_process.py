@@ -27,9 +27,9 @@ class Event:
             return cls(text)
         if not isinstance(value, dict):
             return cls(text)
-        # The binary's JSON format may put an event's own fields one level down.
+        # What a worker logs is one level down.
         nested = value.get("fields")
-        return cls(text, {**value, **nested} if isinstance(nested, dict) else value)
+        return cls(text, {**nested, **value} if isinstance(nested, dict) else value)
 
     def __getitem__(self, name: str) -> object:
         return self.fields.get(name)

@@ -26,6 +26,9 @@ use crate::settings::{LogFilter, LogFormat};
 /// The target of the access log's events; the frontend's page names it.
 const ACCESS: &str = "omni_jev::access";
 
+/// The target of what workers write; the supervisor names it.
+const WORKER: &str = "worker";
+
 /// How long the process's end waits for its last lines to be taken.
 const LAST_LINES: Duration = Duration::from_secs(1);
 

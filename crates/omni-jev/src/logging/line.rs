@@ -5,13 +5,17 @@ use std::fmt::{self, Debug, Write as _};
 use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::de::IgnoredAny;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::ACCESS;
+use super::{ACCESS, WORKER};
+
+/// The field of a worker's line that holds all that the supervisor does not know, as a JSON object.
+const WORKERS_FIELDS: &str = "fields";
 
 /// What the lines look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +24,8 @@ pub(super) enum Form {
     Json,
 }
 
-/// Writes access lines itself and leaves all others to the general formatter. An access line has no span: it is
-/// written where no span is open.
+/// Writes access lines itself, and in JSON those of workers, whose `fields` are an object there; it leaves all others to
+/// the general formatter. Neither has a span: they are written where no span is open.
 pub(super) struct Lines<F> {
     form: Form,
     general: F,
@@ -65,8 +69,13 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        // A terminal's colours are the general formatter's.
-        if event.metadata().target() != ACCESS || writer.has_ansi_escapes() {
+        let is_ours = match event.metadata().target() {
+            // A terminal's colours are the general formatter's.
+            ACCESS => !writer.has_ansi_escapes(),
+            WORKER => self.form == Form::Json,
+            _ => false,
+        };
+        if !is_ours {
             return self.general.format_event(context, writer, event);
         }
         DESK.with_borrow_mut(|desk| {
@@ -103,7 +112,8 @@ impl Desk {
                 self.line.push(b'"');
                 event.record(&mut JsonFields(&mut self.line));
                 self.line.extend_from_slice(b",\"target\":\"");
-                self.line.extend_from_slice(ACCESS.as_bytes());
+                let target = event.metadata().target();
+                self.line.extend_from_slice(target.as_bytes());
                 self.line.extend_from_slice(b"\"}");
             }
         }
@@ -214,7 +224,13 @@ impl Visit for JsonFields<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.record_str(field, &format!("{value:?}"));
+        let text = format!("{value:?}");
+        if field.name() == WORKERS_FIELDS && is_json_object(&text) {
+            self.name(field);
+            push_object(self.0, &text);
+        } else {
+            self.record_str(field, &text);
+        }
     }
 }
 
@@ -223,6 +239,22 @@ fn is_plain(text: &str) -> bool {
     // All bytes whatever the first ones are: the compiler makes that a few instructions for many bytes.
     let special = |byte| !matches!(byte, b' '..=b'~') || byte == b'"' || byte == b'\\';
     !text.bytes().fold(false, |any, byte| any | special(byte))
+}
+
+/// Whether a text is a JSON object, which needs no quotes in JSON.
+fn is_json_object(text: &str) -> bool {
+    text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// An object in JSON, with the controls escaped that JSON lets pass within its strings.
+fn push_object(line: &mut Vec<u8>, text: &str) {
+    for character in text.chars() {
+        if character.is_control() {
+            push(line, format_args!("\\u{:04x}", u32::from(character)));
+        } else {
+            push(line, character);
+        }
+    }
 }
 
 /// A JSON string's inside (RFC 8259 7). Controls that JSON would let pass, DEL and those past ASCII, are escaped

@@ -148,3 +148,46 @@ proptest! {
         prop_assert_eq!(line, number.to_string().into_bytes());
     }
 }
+
+/// As the supervisor writes it.
+fn workers_line(message: &str, fields: Option<&str>) {
+    tracing::warn!(
+        target: WORKER,
+        worker = "main",
+        pid = 7u32,
+        phase = Some("load"),
+        fields = fields.map(tracing::field::display),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_workers_fields_are_an_object_in_json() {
+    let fields = "{\"ms\":1.5,\"path\":\"a \\\"b\\\" \u{7f}\u{85}\"}";
+    let line = written(Form::Json, true, &|| workers_line("slow", Some(fields)));
+    let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(value["fields"]["ms"], 1.5);
+    assert_eq!(value["fields"]["path"], "a \"b\" \u{7f}\u{85}");
+    assert_eq!(value["message"], "slow");
+    assert!(!line.trim_end().contains(char::is_control), "{line}");
+    // What is no object stays a text, and what is none is left out.
+    let line = written(Form::Json, true, &|| workers_line("slow", Some("{no")));
+    assert!(line.contains("\"fields\":\"{no\""), "{line}");
+}
+
+#[test]
+fn all_else_of_a_workers_line_is_as_the_general_formatter_writes_it() {
+    let log = |message: &'static str, fields| move || workers_line(message, fields);
+    for message in ["plain", "a \"quoted\" \n line"] {
+        let plain = log(message, None);
+        assert_eq!(
+            timeless(&written(Form::Json, true, &plain)),
+            timeless(&written(Form::Json, false, &plain))
+        );
+        let whole = log(message, Some("{\"ms\":1}"));
+        assert_eq!(
+            timeless(&written(Form::Text, true, &whole)),
+            timeless(&written(Form::Text, false, &whole))
+        );
+    }
+}
