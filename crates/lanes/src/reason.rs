@@ -11,6 +11,8 @@ pub enum Reason {
     NotRead,
     /// Another lane lost the request half-way.
     LaneLost,
+    /// Another lane had no room for the request.
+    LaneBusy,
     /// Another lane answered that it is not for it.
     LaneRefused,
     /// A lane that was in trouble is tried again.
@@ -41,11 +43,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::LaneRequested,
         Self::DefaultLane,
         Self::NotRead,
         Self::LaneLost,
+        Self::LaneBusy,
         Self::LaneRefused,
         Self::BreakerProbe,
         Self::LastResort,
@@ -68,6 +71,7 @@ impl Reason {
             Self::DefaultLane => "default_lane",
             Self::NotRead => "not_read",
             Self::LaneLost => "lane_lost",
+            Self::LaneBusy => "lane_busy",
             Self::LaneRefused => "lane_refused",
             Self::BreakerProbe => "breaker_probe",
             Self::LastResort => "last_resort",

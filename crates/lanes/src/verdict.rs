@@ -49,6 +49,8 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tried {
     pub(crate) lost: u64,
+    /// Of those that lost it, the ones that had no room.
+    pub(crate) busy: u64,
     pub(crate) refused: u64,
 }
 
@@ -56,6 +58,23 @@ impl Tried {
     /// A lane that lost it.
     pub fn lost(&mut self, lane: usize) {
         self.lost |= bit(lane);
+    }
+
+    /// A lane that had no room for it.
+    pub fn busy(&mut self, lane: usize) {
+        self.lost(lane);
+        self.busy |= bit(lane);
+    }
+
+    /// Why it is somewhere else now, if it was tried before.
+    pub(crate) fn reason(self) -> Option<Reason> {
+        if self.lost != self.busy {
+            Some(Reason::LaneLost)
+        } else if self.busy != 0 {
+            Some(Reason::LaneBusy)
+        } else {
+            (self.refused != 0).then_some(Reason::LaneRefused)
+        }
     }
 
     /// A lane that answered 421.

@@ -119,6 +119,7 @@ pub(super) async fn travel(
         }
         match verdict.outcome {
             Outcome::Refused => tried.refused(lane),
+            Outcome::Busy => tried.busy(lane),
             _ => tried.lost(lane),
         }
         if let Some(entry) = &mut entry {

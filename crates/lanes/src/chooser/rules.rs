@@ -49,9 +49,11 @@ impl Chooser {
         let (at, reason) = self.by_fit(ask, tried, now)?;
         let reason = match reason {
             // These say what has happened to it, and would not be known from `not_read`.
-            Reason::LaneLost | Reason::LaneRefused | Reason::BreakerProbe | Reason::LastResort => {
-                reason
-            }
+            Reason::LaneLost
+            | Reason::LaneBusy
+            | Reason::LaneRefused
+            | Reason::BreakerProbe
+            | Reason::LastResort => reason,
             _ if !ask.is_read => Reason::NotRead,
             _ => reason,
         };
@@ -76,17 +78,15 @@ impl Chooser {
             .collect();
         let Some((preferred, best)) = self.best(&candidates, ask, now) else {
             return match self.best(&helpers, ask, now) {
-                Some((_, best)) if tried.lost != 0 => Ok((best, Reason::LaneLost)),
-                Some((_, best)) if tried.refused != 0 => Ok((best, Reason::LaneRefused)),
-                Some((_, best)) => Ok((best, excluded(&fits).unwrap_or(Reason::SpareLane))),
+                Some((_, best)) => {
+                    let reason = tried.reason().or_else(|| excluded(&fits));
+                    Ok((best, reason.unwrap_or(Reason::SpareLane)))
+                }
                 None => self.last_resort(&fits, ask, tried, now),
             };
         };
-        if tried.lost != 0 {
-            return Ok((best, Reason::LaneLost));
-        }
-        if tried.refused != 0 {
-            return Ok((best, Reason::LaneRefused));
+        if let Some(reason) = tried.reason() {
+            return Ok((best, reason));
         }
         if let Some(spare) = self.spare(&helpers, best, ask, now) {
             return Ok((spare, Reason::SpareLane));
