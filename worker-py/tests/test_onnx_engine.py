@@ -20,7 +20,7 @@ from omni_jev_worker.exits import BAD_CONFIGURATION, Refusal
 from omni_jev_worker.health import Others
 from omni_jev_worker.model import Model
 from omni_jev_worker.scores import NotFinite, Scores
-from omni_jev_worker.tuning import FP32, INT8
+from omni_jev_worker.tuning import FP32, INT8, Tuning
 from started_engine import LONG, NOUL, Started, starting
 
 STATE = "please refund the duplicate charge"
@@ -266,7 +266,7 @@ def test_without_its_packages_it_is_refused_with_what_to_install(
     assert caught.value.code == BAD_CONFIGURATION
     # And before anything is loaded.
     with pytest.raises(Refusal, match="--engine onnx: the Python package onnxruntime") as caught:
-        known.check("onnx")
+        known.check(Tuning(FP32, engine="onnx"))
     assert caught.value.code == BAD_CONFIGURATION
 
 

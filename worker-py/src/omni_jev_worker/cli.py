@@ -26,7 +26,6 @@ from omni_jev_worker import (
 )
 from omni_jev_worker.artifacts import WITH_A_MODEL, WORD
 from omni_jev_worker.checkpoints import DEMO, DEMO_NOTE, HUB_FOLDERS, Checkpoint
-from omni_jev_worker.engines import known as engines
 from omni_jev_worker.engines.names import TORCH
 from omni_jev_worker.exits import BAD_CONFIGURATION, FAILED, STOPPED, Refusal, bad_flags
 from omni_jev_worker.launch import Launch
@@ -89,7 +88,7 @@ def _task(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 def _run(asked: Settings, argv: Sequence[str], task: str) -> int:
     settings.warn_of_unread_variables(os.environ)
-    engines.check(asked.tuning.engine)
+    _check_engine(asked)
     checkpoint = _find(asked)
     if checkpoint.name == DEMO:
         log.info(DEMO_NOTE)
@@ -321,6 +320,16 @@ def _serve(
     if not engine.stop():
         log.warning("stopping with a forward pass still running", phase="draining")
     return STOPPED
+
+
+def _check_engine(asked: Settings) -> None:
+    """Check that what is to run the model can run here, before anything is loaded."""
+    if asked.tuning.engine == TORCH:
+        return
+    # With it comes numpy, which wrong flags need not wait for.
+    from omni_jev_worker.engines import known
+
+    known.check(asked.tuning)
 
 
 def _find(asked: Settings) -> Checkpoint:

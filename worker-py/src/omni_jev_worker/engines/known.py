@@ -3,6 +3,7 @@
 from omni_jev_worker.engines.forward import Engine, Unavailable
 from omni_jev_worker.engines.names import COREML, ENGINES, MLX, ONNX, TORCH
 from omni_jev_worker.exits import bad_configuration
+from omni_jev_worker.tuning import Tuning
 
 
 def find(name: str) -> Engine:
@@ -27,16 +28,11 @@ def all_engines() -> list[Engine]:
     return [find(name) for name in ENGINES if name != TORCH]
 
 
-def check(name: str) -> None:
-    """Check that an engine can run here at all, before torch is imported and a checkpoint loaded.
-
-    Raises `Refusal`.
-    """
-    if name == TORCH:
-        return
-    engine = find(name)
+def check(asked: Tuning) -> None:
+    """Check that an engine other than torch can run here at all. Raises `Refusal`."""
+    engine = find(asked.engine)
     try:
         engine.check_system()
         engine.check()
     except Unavailable as fault:
-        raise bad_configuration(f"--engine {name}: {fault}") from None
+        raise bad_configuration(f"{asked}: {fault}") from None
