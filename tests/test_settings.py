@@ -146,17 +146,33 @@ def test_too_few_files_that_may_be_opened_are_one_line(tmp_path: Path, files: in
         assert_ends_in_one_line(running, "ulimit -n", 69)
 
 
-@pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_a_worker_that_only_prints_is_shown_and_not_started_again(flag: str) -> None:
-    with OmniJev(worker_flags=[flag]) as running:
+@pytest.mark.parametrize(
+    ("flags", "begins"),
+    [
+        (["--help"], "usage: omni_jev_worker [-h]"),
+        (["-h"], "usage: omni_jev_worker [-h]"),
+        (["--device", "cpu", "--version"], "omni_jev_worker 0."),
+    ],
+)
+def test_the_workers_help_and_version_are_shown_as_they_are(flags: list[str], begins: str) -> None:
+    with OmniJev(worker_flags=flags) as running:
+        assert running.process.wait_for_exit(30) == 0
+        assert running.process.events == []
+        assert running.process.output[0].startswith(begins)
+
+
+def test_a_worker_that_only_prints_is_not_started_again(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'what I do' >&2\n")
+    python.chmod(0o755)
+    with OmniJev({"WORKER_PYTHON": str(python)}) as running:
         assert running.process.wait_for_exit(30) == CONFIGURATION
         log = running.process.log
-        assert "omni_jev_worker" in log
         last = running.process.events[-1].text
         assert "exit code 0" in last
         assert "what it wrote is in the log" in last
         # Once, not five times.
-        assert log.count("omni_jev_worker [-h]" if flag == "--help" else "omni_jev_worker 0.") == 1
+        assert log.count("what I do") == 1
 
 
 def test_a_python_without_the_worker_is_not_tried_again_and_the_cure_is_named(

@@ -119,6 +119,9 @@ def test_a_configuration_that_cannot_work(tmp_path: Path, code: int) -> None:
             assert running.process.wait_for_exit(30) == code
         assert time.monotonic() - begun < 5 + SLACK
         assert running.process.events[-1].text == "omni-jev: cannot go on: no such checkpoint"
+        # By the worker, and in the last line.
+        assert running.process.log.count("no such checkpoint") == 2
+        assert "for good" not in running.process.log
         assert running.starts() == 1
         assert set(clients.statuses()) <= {503, 0}
 

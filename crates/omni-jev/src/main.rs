@@ -58,6 +58,9 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return exit::usage(&error.to_string()),
     };
+    if let Some(args) = worker::only_prints(&settings) {
+        return worker::become_it(&settings, &args);
+    }
     let _until_the_end = logging::start(&settings.log, settings.log_format);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

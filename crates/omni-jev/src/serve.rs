@@ -109,11 +109,13 @@ async fn stray_profile(settings: &Settings, frontend: &Frontend) -> Failure {
         warn!(%reason, "the profile's times are not used for this lane");
         return std::future::pending().await;
     }
+    let reason = format!(
+        "{reason}: run `omni-jev calibrate`, or set OMNI_JEV_PROFILE_MISMATCH=ignore to go on without"
+    );
+    error!("{reason}");
     Failure {
         kind: FailureKind::Configuration,
-        reason: format!(
-            "{reason}: run `omni-jev calibrate`, or set OMNI_JEV_PROFILE_MISMATCH=ignore to go on without"
-        ),
+        reason,
         exit_code: None,
     }
 }
@@ -227,8 +229,11 @@ async fn end(
     failure: Option<Failure>,
 ) -> ExitCode {
     notifier.stopping();
-    if let Some(failure) = &failure {
-        error!(reason = %failure, "the worker has failed for good");
+    if let Some(failure) = &failure
+        && matches!(failure.kind, FailureKind::WontDie | FailureKind::Internal)
+    {
+        // Of the other kinds the log has it already.
+        error!(reason = %failure, "the worker cannot be supervised any more");
     }
     if let Some(team) = team {
         // Whoever stops this process may stop the workers with it: an end of theirs is no failure now.

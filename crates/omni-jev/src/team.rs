@@ -158,8 +158,12 @@ impl Member {
     fn log_failure(&self) {
         let (handle, worker) = (self.handle(), self.spec.name.clone());
         tokio::spawn(async move {
-            if let Outcome::Failed(failure) = handle.outcome().await {
-                error!(worker, reason = %failure, "a worker has failed for good; the others go on");
+            // Why is in the log already.
+            if let Outcome::Failed(_) = handle.outcome().await {
+                error!(
+                    worker,
+                    "this worker is not started any more; the others go on"
+                );
             }
         });
     }

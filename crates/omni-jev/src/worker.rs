@@ -1,7 +1,9 @@
 //! Between the supervisor and the frontend: how the worker is started, and what the frontend is told of it.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use omni_jev_frontend::{Backend, Endpoint, Requests};
@@ -9,8 +11,11 @@ use omni_jev_supervisor::{Handle, Hopeless, ProbePolicy, WorkerSpec, WorkerStatu
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::cores;
-use crate::settings::Worker;
+use crate::settings::{Settings, Worker};
+use crate::{cores, exit, python};
+
+/// What the interpreter runs.
+const MODULE: [&str; 2] = ["-m", "omni_jev_worker"];
 
 /// Told to clients when nobody knows how long it will take.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(5);
@@ -36,7 +41,7 @@ pub(crate) fn spec(
     threads: Option<usize>,
 ) -> WorkerSpec {
     let mut spec = WorkerSpec::new(&worker.name, python);
-    spec.args = ["-m", "omni_jev_worker"].map(OsString::from).to_vec();
+    spec.args = MODULE.map(OsString::from).to_vec();
     spec.args.extend(worker.args.0.iter().map(OsString::from));
     spec.args
         .extend(cores::flags(threads).into_iter().map(OsString::from));
@@ -63,6 +68,24 @@ pub(crate) fn spec(
         ),
     });
     spec
+}
+
+/// The first worker's flags, if with them it says something of itself (its help, its version) and serves nothing.
+pub(crate) fn only_prints(settings: &Settings) -> Option<Vec<String>> {
+    let prints = |arg: &String| matches!(arg.as_str(), "--help" | "-h" | "--version");
+    let args = settings.first_args().0;
+    (settings.supervises() && args.iter().any(prints)).then_some(args)
+}
+
+/// Becomes the worker (`exec`), so that what it prints and its exit code are its own. Returns only if that fails.
+pub(crate) fn become_it(settings: &Settings, args: &[String]) -> ExitCode {
+    let first = settings.workers().swap_remove(0);
+    let python = match python::find(first.python.as_deref(), &first.python_setting) {
+        Ok(python) => python,
+        Err(error) => return exit::configuration(&error.to_string()),
+    };
+    let error = Command::new(&python).args(MODULE).args(args).exec();
+    exit::configuration(&format!("cannot start {}: {error}", python.display()))
 }
 
 /// A worker that somebody else asks to stop may finish whatever the frontend still waits for. The supervisor itself

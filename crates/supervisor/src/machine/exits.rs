@@ -73,8 +73,19 @@ impl Machine {
             actions.push(info(format!("the worker (pid {pid}) is gone: {exit}")));
             self.finish(Outcome::Stopped { forced }, actions);
         } else if exit.is_configuration() {
-            let reason = last_words.unwrap_or(reason);
-            self.give_up(FailureKind::Configuration, reason, exit.code(), actions);
+            let said = match &last_words {
+                // They are in the log already.
+                Some(_) => {
+                    format!("another start cannot change {exit}; what it wrote last says why")
+                }
+                None => reason.clone(),
+            };
+            let failure = Failure {
+                kind: FailureKind::Configuration,
+                reason: last_words.unwrap_or(reason),
+                exit_code: exit.code(),
+            };
+            self.give_up_saying(&said, failure, actions);
         } else if does_nothing {
             let reason = "the worker ended with exit code 0 before it began to start, as it does after `--help`: \
                           what it wrote is in the log";
@@ -149,18 +160,20 @@ impl Machine {
         exit_code: Option<i32>,
         actions: &mut Vec<Action>,
     ) {
+        let failure = Failure {
+            kind,
+            reason,
+            exit_code,
+        };
+        self.give_up_saying(&failure.to_string(), failure, actions);
+    }
+
+    fn give_up_saying(&mut self, said: &str, failure: Failure, actions: &mut Vec<Action>) {
         actions.push(Action::Note {
             level: NoteLevel::Error,
-            text: format!("giving up on the worker: {reason}"),
+            text: format!("giving up on the worker: {said}"),
         });
-        self.finish(
-            Outcome::Failed(Failure {
-                kind,
-                reason,
-                exit_code,
-            }),
-            actions,
-        );
+        self.finish(Outcome::Failed(failure), actions);
     }
 
     pub(super) fn finish(&mut self, outcome: Outcome, actions: &mut Vec<Action>) {
