@@ -1,7 +1,9 @@
 """Wrong settings: one line that names the setting, exit 64, nothing started, no secret shown."""
 
+import re
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from tests.harness.client import assert_own_error
 from tests.harness.decisions import decision
-from tests.harness.omni_jev import OmniJev, binary
+from tests.harness.omni_jev import ROOT, OmniJev, binary
 from tests.harness.servers import Reply, Server, never_answering, refusing_address, replying
 
 SECRET = "hunter2-secret"
@@ -189,6 +191,17 @@ def test_a_python_without_the_worker_is_not_tried_again_and_the_cure_is_named(
         assert "cargo xtask setup" in last
         assert "OMNI_JEV_WORKER_PYTHON" in last
         assert "next start" not in running.process.log
+
+
+def test_the_help_names_every_setting_of_the_page() -> None:
+    shown = subprocess.run([binary(), "--help"], capture_output=True, text=True, check=True).stdout
+    page = (ROOT / "crates" / "omni-jev" / "README.md").read_text(encoding="utf-8")
+    variables = re.findall(r"^\| `(OMNI_JEV_[A-Z_]+)` \|", page, re.MULTILINE)
+    assert len(variables) > 20
+    words = set(re.findall(r"--[a-z-]+|OMNI_JEV_[A-Z_]+", shown))
+    for variable in variables:
+        flag = "--" + variable.removeprefix("OMNI_JEV_").lower().replace("_", "-")
+        assert words & {variable, flag}, f"the help does not name {variable}"
 
 
 WRONG_FLAGS = [

@@ -12,12 +12,30 @@ pub(crate) use self::complaint::complaint;
 use crate::calibrate::CalibrateFlags;
 use crate::control::WorkerCommand;
 
+/// The settings that are no flags, at the end of the help.
+const WITHOUT_A_FLAG: &str = "\
+Settings without a flag, each also in omni-jev.toml (`worker_max_rss = \"6GiB\"`):
+  OMNI_JEV_PROFILE_MISMATCH          `ignore` goes on without a profile of something else [default: refuse]
+  OMNI_JEV_TOKENIZER                 A checkpoint's folder, to count tokens by (--features tokenizer)
+  OMNI_JEV_ALLOW_WITHOUT_KEY         Serve other machines without LAYA_API_KEY [default: false]
+  OMNI_JEV_WORKER_ARGS               The worker's flags, where none follow `--`
+  OMNI_JEV_WORKER_START_DEADLINE     Without progress for so long a start is given up [default: 10m]
+  OMNI_JEV_WORKER_STOP_GRACE         Between SIGTERM and SIGKILL [default: 10s]
+  OMNI_JEV_WORKER_RESTART_WINDOW     Failures within it count [default: 10m]
+  OMNI_JEV_WORKER_MAX_FAILURES       So many end it [default: 5]
+  OMNI_JEV_WORKER_MAX_RESTART_DELAY  The longest wait before a restart [default: 30s]
+  OMNI_JEV_WORKER_HANG_TIMEOUT       Silent for so long a worker is replaced [default: 15s]
+  OMNI_JEV_WORKER_MAX_RSS            A worker that holds more memory is replaced [default: none]
+
+Tables of workers and lanes are in the file alone: crates/omni-jev/README.md has all of it.";
+
 /// Serves Laya behind the Jev API: forwards `/v1/systemone` unchanged and keeps the worker alive that answers it.
 ///
 /// Every flag but --config is also a setting of omni-jev.toml (`backend_timeout = "60s"`) and an environment variable
-/// (`OMNI_JEV_BACKEND_TIMEOUT=60s`). A flag wins over the variable, the variable over the file.
+/// (`OMNI_JEV_BACKEND_TIMEOUT=60s`), of the same name where its line names no other. A flag wins over the variable, the
+/// variable over the file.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true, after_help = WITHOUT_A_FLAG)]
 pub(crate) struct Flags {
     /// The settings file [default: omni-jev.toml here, if there is one]
     #[arg(long, value_name = "FILE")]
@@ -123,7 +141,8 @@ pub(crate) struct SettingFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     worker_python: Option<String>,
 
-    /// Bring a worker that lost its device back to it, by a restart if it must be [default: true]
+    /// Bring a worker that lost its device back to it, by a restart if it must be; the setting is `worker_recover_device`,
+    /// the variable `OMNI_JEV_WORKER_RECOVER_DEVICE` [default: true]
     #[arg(
         long = "recover-device",
         value_name = "BOOL",

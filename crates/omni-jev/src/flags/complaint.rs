@@ -7,6 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Longer words are no flags that somebody mistyped.
 const LONGEST_FLAG: usize = 40;
 
+const WORKERS_OWN: &str = "the worker's own flags come after `--`";
+
 /// Flags that take numbers from one on.
 const AT_LEAST_ONE: [&str; 3] = ["--iterations", "--lengths", "--questions"];
 
@@ -21,8 +23,10 @@ fn sentence(error: &Error) -> String {
     match (error.kind(), flag) {
         (ErrorKind::UnknownArgument, Some(flag)) => {
             match first_word(error, ContextKind::SuggestedArg) {
-                Some(meant) => format!("{flag}: there is no such flag, but there is {meant}"),
-                None => format!("{flag}: there is no such flag"),
+                Some(meant) => {
+                    format!("{flag}: there is no such flag, but there is {meant}; {WORKERS_OWN}")
+                }
+                None => format!("{flag}: there is no such flag; {WORKERS_OWN}"),
             }
         }
         (ErrorKind::UnknownArgument, None) => {
@@ -118,6 +122,10 @@ mod tests {
         assert!(
             said_of(&["--backendurl=x"])
                 .starts_with("--backendurl: there is no such flag, but there is --backend-url")
+        );
+        assert_eq!(
+            said_of(&["--model", "english"]),
+            "--model: there is no such flag; the worker's own flags come after `--` (omni-jev --help lists the flags)"
         );
         assert!(said_of(&["--bind"]).starts_with("--bind: it needs a value"));
         assert!(said_of(&["--bind", "a", "--bind", "b"]).starts_with("--bind: it is given twice"));
