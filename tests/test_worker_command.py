@@ -208,6 +208,21 @@ def test_without_a_running_binary_a_command_says_so() -> None:
     assert ended.stderr == "omni-jev: no omni-jev with the process id 4294967295 runs here\n"
 
 
+def test_beside_a_binary_without_workers_a_command_says_so() -> None:
+    with OmniJev({"BACKEND_URL": "http://127.0.0.1:9"}, worker_flags=()) as running:
+        pid = running.process.pid
+        deadline = time.monotonic() + 20
+        while not list(running.scratch.glob("omni-jev-*/no-workers")):
+            assert time.monotonic() < deadline, running.process.log
+            time.sleep(0.02)
+        for words in (["status"], ["restart"], ["logs"], ["status", "--pid", str(pid)]):
+            ended = command(running.scratch, *words, check=False)
+            assert (ended.returncode, ended.stdout) == (69, "")
+            assert f"(process {pid}) keeps no worker alive" in ended.stderr
+        assert running.terminate() == 0
+        assert list(running.scratch.glob("omni-jev-*")) == []
+
+
 def test_of_several_binaries_one_is_to_be_chosen(tmp_path: Path) -> None:
     with FakeWorker(tmp_path, "none") as first:
         first.wait_until_ready()

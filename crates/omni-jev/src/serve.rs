@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::backends::Backends;
-use crate::control::server::Server;
+use crate::control::{self, server::Server};
 use crate::cores::{self, Sharer};
 use crate::notify::Notifier;
 use crate::python::PythonError;
@@ -70,6 +70,9 @@ pub(crate) async fn run(settings: Settings) -> ExitCode {
 
     if !settings.supervises() {
         notifier.ready();
+        // What serves is elsewhere: nothing ends for want of this.
+        let _told = control::server::without_workers()
+            .inspect_err(|error| warn!("`omni-jev worker` does not find this process: {error}"));
         let failure = tokio::select! {
             signal = signals.next() => {
                 info!(signal, "stopping; another signal ends it at once");

@@ -18,7 +18,7 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 
 use super::report::{LogLine, Refusal, WorkerReport};
-use super::{One, SOCKET, Target, WorkerCommand};
+use super::{NO_WORKERS, One, SOCKET, Target, WorkerCommand};
 use crate::exit;
 
 /// A supervisor that lives answers at once.
@@ -31,6 +31,11 @@ enum AskError {
          run this as the user, and with the XDG_RUNTIME_DIR, that it runs with)"
     )]
     NotRunning,
+    #[error(
+        "the omni-jev that runs here (process {0}) keeps no worker alive: it forwards to servers that something else \
+         keeps (OMNI_JEV_BACKEND_URL or [[lane]] tables)"
+    )]
+    NoWorkers(u32),
     #[error("no omni-jev with the process id {0} runs here")]
     NoSuchProcess(u32),
     #[error("several omni-jev run here: choose one with --pid ({0})")]
@@ -123,19 +128,12 @@ async fn change(one: &One, what: &str) -> Result<String, AskError> {
 /// The control socket of the omni-jev that is meant: where none is named, the one in the first place that has any, since
 /// that is where one with this environment would be.
 fn find(target: &Target) -> Result<PathBuf, AskError> {
-    let sockets = |place: Vec<(u32, PathBuf)>| -> Vec<(u32, PathBuf)> {
-        place
-            .into_iter()
-            .map(|(pid, folder)| (pid, folder.join(SOCKET)))
-            .filter(|(pid, socket)| {
-                target.pid.is_none_or(|wanted| wanted == *pid) && socket.exists()
-            })
-            .collect()
-    };
-    let mut places = PrivateFolder::find().into_iter().map(sockets);
-    let found = places.find(|place| !place.is_empty()).unwrap_or_default();
+    let places = PrivateFolder::find();
+    let found = with_file(&places, SOCKET, target);
+    let without_workers = with_file(&places, NO_WORKERS, target);
     match (found.as_slice(), target.pid) {
         ([(_, socket)], _) => Ok(socket.clone()),
+        ([], _) if !without_workers.is_empty() => Err(AskError::NoWorkers(without_workers[0].0)),
         ([], Some(pid)) => Err(AskError::NoSuchProcess(pid)),
         ([], None) => Err(AskError::NotRunning),
         (several, _) => {
@@ -143,6 +141,18 @@ fn find(target: &Target) -> Result<PathBuf, AskError> {
             Err(AskError::Several(pids.join(", ")))
         }
     }
+}
+
+/// The files of this name of the processes that may be meant, in the first place that has any.
+fn with_file(places: &[Vec<(u32, PathBuf)>], name: &str, target: &Target) -> Vec<(u32, PathBuf)> {
+    let in_place = |place: &Vec<(u32, PathBuf)>| -> Vec<(u32, PathBuf)> {
+        let meant = place.iter();
+        let meant = meant.filter(|(pid, _)| target.pid.is_none_or(|wanted| wanted == *pid));
+        let files = meant.map(|(pid, folder)| (*pid, folder.join(name)));
+        files.filter(|(_, file)| file.exists()).collect()
+    };
+    let mut files = places.iter().map(in_place);
+    files.find(|files| !files.is_empty()).unwrap_or_default()
 }
 
 /// The worker that is meant: the only one where none is named.

@@ -14,6 +14,9 @@ use clap::{Args, Subcommand};
 /// The socket's name in its private folder.
 const SOCKET: &str = "control.sock";
 
+/// The file in its place of a process that keeps no worker alive.
+const NO_WORKERS: &str = "no-workers";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
     /// State, phase, process, restarts with their reasons, device, checkpoint and memory of every worker

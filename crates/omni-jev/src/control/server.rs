@@ -20,8 +20,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
-use super::SOCKET;
 use super::report::{LogLine, Refusal, WorkerReport};
+use super::{NO_WORKERS, SOCKET};
 use crate::team::Team;
 
 /// Nothing here takes long; a connection that does is let go.
@@ -39,7 +39,7 @@ pub(crate) struct Server {
 pub(crate) enum ControlError {
     #[error(transparent)]
     Folder(#[from] StartError),
-    #[error("cannot listen on the control socket: {0}")]
+    #[error("cannot make the control socket: {0}")]
     Listen(#[from] io::Error),
 }
 
@@ -56,6 +56,13 @@ impl Server {
             _folder: folder,
         })
     }
+}
+
+/// Tells whoever looks for the control socket, until it is dropped, that this process keeps no worker alive.
+pub(crate) fn without_workers() -> Result<PrivateFolder, ControlError> {
+    let folder = PrivateFolder::create(None)?;
+    fs::write(folder.path().join(NO_WORKERS), "")?;
+    Ok(folder)
 }
 
 impl Drop for Server {
