@@ -148,6 +148,17 @@ def test_the_systemd_unit_is_valid(tmp_path: Path) -> None:
     assert (checked.returncode, ours) == (0, [])
 
 
+def test_the_systemd_unit_keeps_what_it_writes_and_tries_again_what_may_pass() -> None:
+    lines = (SERVICE / "omni-jev.service").read_text().splitlines()
+    # A read-only system but for this folder, so each cache has to be in it.
+    assert {"ProtectSystem=strict", "CacheDirectory=omni-jev"} <= set(lines)
+    assert "Environment=HF_HOME=%C/omni-jev" in lines
+    assert "Environment=XDG_CACHE_HOME=%C/omni-jev" in lines
+    # An address in use (69) and a hub out of reach (78) may pass; a wrong setting does not.
+    assert "RestartPreventExitStatus=64" in lines
+    assert any("OMNI_JEV_WORKER_ARGS=" in line for line in lines)
+
+
 def test_the_launch_agent_is_a_property_list_with_what_launchd_reads() -> None:
     agent = plistlib.loads((SERVICE / "org.omni-jev.plist").read_bytes())
     assert agent["Label"] == "org.omni-jev"
