@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::event::{Degradation, Load, ProbeAnswer, Report};
+use super::snapshot;
 use super::wish::Wishes;
 use crate::{About, Phase, Policy};
 
@@ -17,6 +18,7 @@ pub(super) struct Child {
     pub(super) spawned_at: Instant,
     pub(super) serving: Serving,
     pub(super) report: Option<Report>,
+    reported_at: Instant,
     /// Set once this process has been ready.
     pub(super) ready_at: Option<Instant>,
     /// Set once it is on its way out.
@@ -118,6 +120,7 @@ impl Child {
             spawned_at: now,
             serving: Serving::No,
             report: None,
+            reported_at: now,
             ready_at: None,
             ending: None,
             about: None,
@@ -159,6 +162,19 @@ impl Child {
             self.probe_at = now;
         }
         self.report = Some(report);
+        self.reported_at = now;
+    }
+
+    /// What is waited for, in its own last words where there are any: it may have ended since what their phase calls it.
+    pub(super) fn awaited(&self, now: Instant) -> String {
+        let words = self.report.as_ref().map(|report| report.detail.trim());
+        match words.filter(|words| !words.is_empty()) {
+            Some(words) => format!(
+                "the last it said, {} s ago, was {words:?}",
+                now.saturating_duration_since(self.reported_at).as_secs()
+            ),
+            None => snapshot::doing(self).to_owned(),
+        }
     }
 
     pub(super) fn on_probe(

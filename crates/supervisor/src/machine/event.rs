@@ -92,7 +92,7 @@ pub enum Event {
 pub struct Report {
     /// The phase.
     pub phase: Phase,
-    /// The rest of what it said, only ever compared.
+    /// The rest of what it said: compared, and told in the log.
     pub detail: String,
 }
 

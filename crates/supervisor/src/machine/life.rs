@@ -136,12 +136,16 @@ impl Life {
     }
 
     pub(super) fn says(&mut self, phase: Phase) {
+        self.reports(phase, "");
+    }
+
+    pub(super) fn reports(&mut self, phase: Phase, words: &str) {
         let generation = self.generation();
         self.on(Event::Progress {
             generation,
             report: Report {
                 phase,
-                detail: String::new(),
+                detail: words.to_owned(),
             },
         });
     }

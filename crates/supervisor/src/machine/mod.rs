@@ -306,7 +306,7 @@ impl Machine {
             actions.push(info(format!(
                 "still waiting for the worker after {} s: {}",
                 now.saturating_duration_since(child.spawned_at).as_secs(),
-                snapshot::doing(child)
+                child.awaited(now)
             )));
         }
         if child.take_probe(now) {

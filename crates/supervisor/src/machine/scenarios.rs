@@ -66,10 +66,22 @@ fn progress_extends_the_start_deadline_and_repeating_oneself_does_not() {
 }
 
 #[test]
-fn a_wait_is_noted_every_ten_seconds_with_the_phase() {
+fn a_wait_is_noted_every_ten_seconds_with_the_last_words_or_the_phase() {
     let mut life = Life::new();
     life.spawned();
     life.says(Phase::Load);
+    let wait = |s| format!("still waiting for the worker after {s} s: loading the checkpoint");
+    assert_eq!(waits(&mut life), [wait(10), wait(20), wait(30)]);
+    // It has loaded, and its phase is that of what it did.
+    life.reports(Phase::Load, "loaded english ");
+    assert_eq!(
+        waits(&mut life)[0],
+        "still waiting for the worker after 40 s: the last it said, 5 s ago, was \"loaded english\""
+    );
+}
+
+/// The notes of 35 seconds.
+fn waits(life: &mut Life) -> Vec<String> {
     let mut notes = Vec::new();
     for _ in 0..350 {
         life.after(Duration::from_millis(100), Event::Tick);
@@ -78,8 +90,7 @@ fn a_wait_is_noted_every_ten_seconds_with_the_phase() {
             _ => None,
         }));
     }
-    let wait = |s| format!("still waiting for the worker after {s} s: loading the checkpoint");
-    assert_eq!(notes, [wait(10), wait(20), wait(30)]);
+    notes
 }
 
 #[test]
