@@ -35,6 +35,22 @@ args = "none"
 """
 
 
+def calibrate(
+    folder: Path, toml: str, *words: str, profile: str = "profile.json"
+) -> subprocess.CompletedProcess[str]:
+    """Run it in a folder, with these settings; what it printed."""
+    (folder / "lanes.toml").write_text(toml)
+    return subprocess.run(
+        [binary(), "calibrate", "--config", "lanes.toml", "--profile", profile, *words],
+        cwd=folder,
+        env=clean_environment(make_scratch()),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("calibration")
@@ -43,28 +59,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def profile(folder: Path) -> dict[str, Any]:
     """Measure a slow and a quick lane; what was written."""
-    (folder / "lanes.toml").write_text(LANES.format(python=fake_python(folder)))
-    scratch = make_scratch()
+    toml = LANES.format(python=fake_python(folder))
     counts = ["--warmup", "1", "--iterations", "3", "--lengths", "64,256", "--questions", "1,2"]
-    done = subprocess.run(
-        [binary(), "calibrate", "--config", "lanes.toml", "--profile", "profile.json", *counts],
-        cwd=folder,
-        env=clean_environment(scratch),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = calibrate(folder, toml, *counts)
     assert done.returncode == 0, done.stderr
     assert "quick is quicker up to 256 tokens and 2 questions" in done.stdout
     found: dict[str, Any] = json.loads((folder / "profile.json").read_text())
     return found
 
 
-def served(folder: Path, profile: dict[str, Any], **settings: str) -> FakeWorker:
+def served(
+    folder: Path, profile: dict[str, Any], toml: str | None = None, **settings: str
+) -> FakeWorker:
     path = folder / "used.json"
     path.write_text(json.dumps(profile))
-    toml = LANES.format(python=fake_python(folder))
+    toml = toml if toml is not None else LANES.format(python=fake_python(folder))
     arguments = ["--lanes", "auto", "--profile", str(path)]
     return FakeWorker(folder, toml=toml, arguments=arguments, **settings)
 
@@ -81,20 +90,6 @@ def test_every_lane_is_measured_by_length_and_questions(profile: dict[str, Any])
     assert quick["takes"] == {"max_tokens": 256, "max_questions": 2}
 
 
-def calibrate(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run it with the fake worker's two lanes; what it printed."""
-    (folder / "lanes.toml").write_text(LANES.format(python=fake_python(folder)))
-    return subprocess.run(
-        [binary(), "calibrate", "--config", "lanes.toml", "--profile", "other.json", *words],
-        cwd=folder,
-        env=clean_environment(make_scratch()),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -106,7 +101,8 @@ def calibrate(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_lengths_and_questions_that_cannot_be_are_refused_before_a_worker_starts(
     tmp_path: Path, words: list[str], said: str
 ) -> None:
-    done = calibrate(tmp_path, *words)
+    toml = LANES.format(python=fake_python(tmp_path))
+    done = calibrate(tmp_path, toml, *words, profile="other.json")
     assert done.returncode == 64
     assert done.stderr.startswith(f"omni-jev: {said}"), done.stderr
     assert done.stdout == ""
@@ -117,22 +113,8 @@ def test_the_measured_lengths_are_the_answers_own_and_none_is_past_the_window(
     tmp_path: Path,
 ) -> None:
     toml = ONE_LANE.format(python=sys.executable, checkpoint=DEMO_CHECKPOINT)
-    (tmp_path / "lanes.toml").write_text(toml)
     counts = ["--warmup", "0", "--iterations", "3", "--questions", "1,2"]
-    files = ["--config", "lanes.toml", "--profile", "profile.json"]
-
-    def run(lengths: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [binary(), "calibrate", *files, *counts, "--lengths", lengths],
-            cwd=tmp_path,
-            env=clean_environment(make_scratch()),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-
-    done = run("64,128,9999")
+    done = calibrate(tmp_path, toml, *counts, "--lengths", "64,128,9999")
     assert done.returncode == 0, done.stderr
     assert "9999 tokens were not measured: the window of main is " in done.stdout
     written = (tmp_path / "profile.json").read_text()
@@ -146,7 +128,7 @@ def test_the_measured_lengths_are_the_answers_own_and_none_is_past_the_window(
         running.wait_until_ready()
         health = running.ask("GET", "/health").json()
     assert lengths[1] <= health["window"]
-    refused = run("9999")
+    refused = calibrate(tmp_path, toml, *counts, "--lengths", "9999")
     assert refused.returncode == 64
     assert "--lengths: none of them fits the window of " in refused.stderr
     assert (tmp_path / "profile.json").read_text() == written
@@ -166,23 +148,12 @@ def test_a_table_that_overrides_what_was_measured_is_told(
     folder: Path, tmp_path: Path, profile: dict[str, Any]
 ) -> None:
     toml = LANES.format(python=fake_python(tmp_path)) + 'takes = "short-single"\n'
-    (tmp_path / "lanes.toml").write_text(toml)
     counts = ["--warmup", "0", "--iterations", "1", "--lengths", "64", "--questions", "1"]
-    done = subprocess.run(
-        [binary(), "calibrate", "--config", "lanes.toml", "--profile", "profile.json", *counts],
-        cwd=tmp_path,
-        env=clean_environment(make_scratch()),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = calibrate(tmp_path, toml, *counts)
+    assert done.returncode == 0, done.stderr
     said = "quick keeps what its [[worker]] table says (takes), and not the measured limits"
     assert said in done.stdout
-    path = folder / "used.json"
-    path.write_text(json.dumps(profile))
-    arguments = ["--lanes", "auto", "--profile", str(path)]
-    with FakeWorker(folder, toml=toml, arguments=arguments) as running:
+    with served(folder, profile, toml) as running:
         running.process.wait_for("it says so", lambda event: said in event.text)
     # Where no table says anything, neither does the log.
     with served(folder, profile) as running:

@@ -17,7 +17,7 @@ from tests.harness.client import Answer, assert_own_error
 from tests.harness.client import ask as fetch
 from tests.harness.clients import Clients, assert_soon
 from tests.harness.decisions import MOOD, REFUND, TEAM, decision
-from tests.harness.lanes import ask, route, wait_for_lane
+from tests.harness.lanes import ask, route, two_lanes
 from tests.harness.logged_process import kill
 from tests.harness.omni_jev import START_SECONDS, OmniJev, binary, clean_environment
 
@@ -45,10 +45,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def lanes() -> Iterator[OmniJev]:
     """Start a lane for everything and one for short requests of one question; both are ready."""
-    with OmniJev({"ADMIN_BIND": "127.0.0.1:0"}, toml=LANES) as running:
-        running.wait_until_ready()
-        wait_for_lane(running, "main")
-        wait_for_lane(running, "quick")
+    with two_lanes(LANES) as running:
         yield running
 
 

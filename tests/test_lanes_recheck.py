@@ -13,7 +13,7 @@ from tests.harness.client import Answer, assert_own_error
 from tests.harness.client import ask as ask_at
 from tests.harness.decisions import decision
 from tests.harness.drift import overwritten
-from tests.harness.lanes import ask, route, wait_for_lane
+from tests.harness.lanes import ask, route, two_lanes
 from tests.harness.omni_jev import START_SECONDS, OmniJev, binary, clean_environment
 
 LANES = f"""
@@ -31,10 +31,7 @@ takes = "short-single"
 @pytest.fixture(scope="module")
 def lanes() -> Iterator[OmniJev]:
     """Start a lane of torch for everything, and one of onnx for short requests of one question."""
-    with OmniJev({"ADMIN_BIND": "127.0.0.1:0"}, toml=LANES) as running:
-        running.wait_until_ready()
-        wait_for_lane(running, "main")
-        wait_for_lane(running, "quick")
+    with two_lanes(LANES) as running:
         yield running
 
 

@@ -1,10 +1,22 @@
 """Asking for a lane, and which one answered."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tests.harness.client import Answer
 from tests.harness.decisions import decision
 from tests.harness.omni_jev import START_SECONDS, OmniJev
+
+
+@contextmanager
+def two_lanes(toml: str) -> Iterator[OmniJev]:
+    """Serve lanes called main and quick; both are ready."""
+    with OmniJev({"ADMIN_BIND": "127.0.0.1:0"}, toml=toml) as running:
+        running.wait_until_ready()
+        wait_for_lane(running, "main")
+        wait_for_lane(running, "quick")
+        yield running
 
 
 def ask(

@@ -101,10 +101,10 @@ class Loader:
         tuning = self.tuner.apply(model)
         plain = tuning.given.is_plain
         padded = self._choose_buckets(model) if plain else EXACT
-        trial = self._prepare_trial(model) if plain and padded == EXACT else None
+        requests = warmup.encoded(model)
+        trial = self._prepare_trial(model, requests) if plain and padded == EXACT else None
         started = time.monotonic()
         inference = Inference(model, padded, self.fallback)
-        requests = warmup.encoded(model)
         self._warm_up(model, requests, inference, trial)
         warmup_ms = _ms_since(started)
         if model.device != home:
@@ -149,11 +149,13 @@ class Loader:
         log.info(f"inputs {what}", phase="load", length_buckets=list(chosen.lengths))
         return chosen
 
-    def _prepare_trial(self, model: "Model") -> Trial | None:
+    def _prepare_trial(
+        self, model: "Model", requests: "Sequence[tuple[str, Encoded]]"
+    ) -> Trial | None:
         """Have the unpadded pass tried on the CPU, where it may answer as laya's own does."""
         if self.forward == LAYA or model.device != "cpu":
             return None
-        trial = trials.prepare(model, warmup.encoded(model), self.known)
+        trial = trials.prepare(model, requests, self.known)
         if (reason := model.pack()) is not None:
             log.warning(f"rows run as laya runs them: {reason}", phase="parity")
             return None
