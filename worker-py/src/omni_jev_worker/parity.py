@@ -225,11 +225,21 @@ def take_reference(
 
     The rows are those for a precision. Raises what torch raises.
     """
+    begun = time.monotonic()
     rows = [(name, model.encode(state, asked)) for name, state, asked in golden.rows_for(weights)]
-    lossy = weights in golden.LOSSY
     remembered = known.read(rows) if known is not None else None
-    if remembered is not None:
-        return Reference(rows, remembered, lossy=lossy), True
+    expected = remembered if remembered is not None else _answers(model, rows)
+    if known is not None and remembered is None:
+        known.write(rows, expected)
+    how = "answered" if remembered is None else "read the known answers to"
+    ms = round(1000 * (time.monotonic() - begun))
+    log.info(f"{how} the parity rows in full precision on the CPU", phase="parity", ms=ms)
+    lossy = weights in golden.LOSSY
+    return Reference(rows, expected, lossy=lossy), remembered is not None
+
+
+def _answers(model: "Model", rows: "Sequence[tuple[str, Encoded]]") -> list[Scores]:
+    """Run each row by itself, and tell now and then how far that has got."""
     expected: list[Scores] = []
     told_at = time.monotonic()
     for _, encoded in rows:
@@ -242,9 +252,7 @@ def take_reference(
             told_at = time.monotonic()
             done = f"{len(expected)} of {len(rows)} parity rows"
             log.info(f"answered {done} in full precision on the CPU", phase="parity")
-    if known is not None:
-        known.write(rows, expected)
-    return Reference(rows, expected, lossy=lossy), False
+    return expected
 
 
 def _compare(

@@ -80,13 +80,9 @@ class Tuner:
             self._refuse(self.asked, reason, compiler=self.asked.compiled)
             model.untune()
             return self._done(PLAIN, None, model)
-        begun = time.monotonic()
         model.move_to_cpu()
-        reference, known = take_reference(model, self.known, self.asked.weights)
+        reference, _ = take_reference(model, self.known, self.asked.weights)
         self.reference = reference
-        ms = round(1000 * (time.monotonic() - begun))
-        how = "read the known answers to" if known else "answered"
-        log.info(f"{how} the parity rows in full precision on the CPU", phase="parity", ms=ms)
         report: Report | None = None
         compiles = True
         for tuning in _less_and_less(self.asked):

@@ -77,8 +77,9 @@ class Adoption:
                 artifact = build(self.store, key, engine, self.checkpoint, model)
             report = None if self.compares else proofs.proven(artifact.manifest, tools)
             # Before the model is the engine's: the reference is torch's.
-            taken = report is None or self.rechecks
-            reference = self._reference(model) if taken else None
+            reference = None
+            if report is None or self.rechecks:
+                reference, _ = take_reference(model, self.known, self.asked.weights)
             begun = time.monotonic()
             forward = engine.load(artifact.folder, model.window, self.threads)
             tree = artifact.manifest.tree
@@ -107,14 +108,6 @@ class Adoption:
             self._note(self._artifact, report, known.find(self.asked.engine))
         except OSError as fault:
             log.warning(f"the proof of an artifact cannot be taken back: {fault.strerror or fault}")
-
-    def _reference(self, model: "Model") -> Reference:
-        begun = time.monotonic()
-        reference, known_before = take_reference(model, self.known, self.asked.weights)
-        how = "read the known answers to" if known_before else "answered"
-        ms = round(1000 * (time.monotonic() - begun))
-        log.info(f"{how} the parity rows in full precision on the CPU", phase="parity", ms=ms)
-        return reference
 
     def _prove(
         self, artifact: Artifact, reference: Reference, model: "Model", engine: Engine
