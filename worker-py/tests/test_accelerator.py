@@ -27,7 +27,7 @@ def test_numbers_go_there_and_come_back(device: Accelerator) -> None:
     host.copy_(torch.arange(6))
     target = torch.empty(6, dtype=torch.int32, device=device.device)
     device.send(host, target)
-    wait = device.fetch(target * 7)
+    wait = device.fetch(target * 7, device.host_buffer(6, torch.int32))
     assert wait().tolist() == [0, 7, 14, 21, 28, 35]
 
 
@@ -39,7 +39,7 @@ def test_two_passes_under_way_keep_their_own_numbers(device: Accelerator) -> Non
         host = device.host_buffer(1000, torch.int32)
         host.fill_(turn)
         device.send(host, target)
-        waits.append(device.fetch(target + 0))
+        waits.append(device.fetch(target + 0, device.host_buffer(1000, torch.int32)))
     assert [int(wait().sum()) for wait in waits] == [1000, 2000]
 
 
@@ -73,7 +73,7 @@ def test_recorded_work_runs_again_on_the_numbers_that_are_there_then(device: Acc
     graph = device.record(work)
     given.fill_(21)
     graph.replay()
-    assert device.fetch(found)().tolist() == [42.0] * 4
+    assert device.fetch(found, device.host_buffer(4, torch.float32))().tolist() == [42.0] * 4
 
 
 def test_unpadded_attention_sees_each_row_alone_and_in_reach_only(device: Accelerator) -> None:

@@ -229,7 +229,7 @@ def test_only_one_module_imports_laya_and_only_those_it_imports_know_torch() -> 
         "placement.py",
     }
     assert importing("torch") == known | network | {
-        *("parts.py", "regions.py", "triton_attention.py", "tuned.py")
+        *("parts.py", "regions.py", "staging.py", "triton_attention.py", "tuned.py")
     }
 
 

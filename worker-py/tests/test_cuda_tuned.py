@@ -213,6 +213,41 @@ def test_compiled_in_the_background_it_serves_at_once_and_gives_no_wrong_answer(
         assert worker.wait_for_end() == 0
 
 
+def test_shapes_that_are_recorded_while_other_answers_leave_break_no_pass(
+    tuned: Started, on_cpu: Model
+) -> None:
+    expected = [probability(right(on_cpu, words(count))) for count in range(40)]
+    wrong: list[tuple[int, float]] = []
+    stop = threading.Event()
+
+    def ask(number: int) -> None:
+        turns = random.Random(number)
+        while not stop.is_set():
+            at = turns.randrange(len(expected))
+            found = probability(tuned.ask(words(at)))
+            if abs(found - expected[at]) > CLOSE:
+                wrong.append((at, found))
+
+    ask_each = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in ask_each:
+        thread.start()
+    before = tuned.model.recorded_graphs
+    try:
+        # So many options that each length is recorded anew.
+        for options in (30, 100):
+            for count in range(0, 420, 14):
+                asked = choice_of(options)
+                assert_close(tuned.ask(words(count), asked), right(on_cpu, words(count), asked))
+    finally:
+        stop.set()
+        for thread in ask_each:
+            thread.join()
+    tuned.settle()
+    assert not wrong
+    assert tuned.model.recorded_graphs >= before + 8
+    assert tuned.engine.snapshot.compiled.active
+
+
 def test_minutes_of_all_lengths_from_many_sides_give_no_wrong_answer_and_hold_no_more_memory(
     tuned: Started, on_cpu: Model
 ) -> None:
@@ -245,6 +280,7 @@ def test_minutes_of_all_lengths_from_many_sides_give_no_wrong_answer_and_hold_no
     print(f"{sum(answered)} answers in {SOAK_SECONDS:g} s, device memory {now.memory.device_bytes}")
     assert not wrong
     assert min(answered) > 0
+    assert now.compiled.active
     assert now.memory.device_bytes <= held + 64 * 2**20
     assert now.compiled.active
     assert now.compiled.graphs == now.tuning.graphs

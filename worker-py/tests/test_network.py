@@ -232,3 +232,42 @@ def test_a_shape_that_cannot_be_recorded_runs_without_and_others_are_recorded(
     again = made.start(longer.items).result()
     assert again.logits == pytest.approx(passes.run("padded", longer).logits)
     assert (made.recorded, device.recorded) == (1, 1)
+
+
+def test_passes_under_way_at_once_have_memory_of_their_own_which_later_ones_use(
+    passes: Passes,
+) -> None:
+    device = Recording()
+    made = DevicePass(passes.network, passes.layouts["padded"], device, graphs=False)
+    batches = [rows((20, 3)), rows((31, 2)), rows((90, 3))]
+    expected = [passes.run("padded", batch) for batch in batches]
+    for _ in range(3):
+        running = [made.start(batch.items) for batch in batches]
+        for found, wanted in zip(reversed(running), reversed(expected), strict=True):
+            assert found.result().logits == pytest.approx(wanted.logits)
+    assert len(made._free) == len(batches)
+
+
+def test_a_pass_gives_its_result_once(passes: Passes) -> None:
+    made = DevicePass(passes.network, passes.layouts["padded"], Recording(), graphs=False)
+    running = made.start(rows((20, 3)).items)
+    running.result()
+    with pytest.raises(RuntimeError, match="has given its result"):
+        running.result()
+    assert len(made._free) == 1
+
+
+def test_what_a_pass_that_fails_has_used_is_used_again(
+    passes: Passes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = DevicePass(passes.network, passes.layouts["padded"], Recording(), graphs=False)
+    batch = rows((20, 3))
+    expected = passes.run("padded", batch)
+    made.start(batch.items).result()
+    with monkeypatch.context() as patch:
+        patch.setattr(made, "_compute", lambda *_: 1 / 0)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                made.start(batch.items)
+    assert len(made._free) == 1
+    assert made.start(batch.items).result().logits == pytest.approx(expected.logits)

@@ -54,9 +54,9 @@ class Accelerator:
         """Copy to the device's memory, when the device comes to it."""
         target.copy_(host)
 
-    def fetch(self, computed: Tensor) -> Callable[[], Tensor]:
-        """Copy to the CPU's memory; calling what this gives waits for the copy."""
-        return computed.cpu
+    def fetch(self, computed: Tensor, host: Tensor) -> Callable[[], Tensor]:
+        """Copy to a buffer of the CPU's memory; calling what this gives waits for the copy."""
+        return lambda: host.copy_(computed)
 
     def forget_graphs(self) -> None:
         """Take other memory for the graphs that are recorded from now on.
@@ -78,6 +78,7 @@ class Cuda(Accelerator):
 
     def __init__(self) -> None:
         self._pool: Any = None
+        self._broken: list[Any] = []
         self.has_unpadded_attention = _has_flash_attention()
 
     def take_thread(self) -> None:
@@ -98,16 +99,15 @@ class Cuda(Accelerator):
         torch.cuda.synchronize()
 
     def host_buffer(self, size: int, dtype: torch.dtype) -> Tensor:
-        """Make pinned memory; torch keeps and reuses it once no copy from it is under way."""
+        """Make pinned memory. Not to be let go of while another thread records: see `Staging`."""
         return torch.empty(size, dtype=dtype, pin_memory=True)
 
     def send(self, host: Tensor, target: Tensor) -> None:
         """Copy from pinned memory in the order of the stream."""
         target.copy_(host, non_blocking=True)
 
-    def fetch(self, computed: Tensor) -> Callable[[], Tensor]:
+    def fetch(self, computed: Tensor, host: Tensor) -> Callable[[], Tensor]:
         """Copy to pinned memory, and wait for the copy alone."""
-        host = torch.empty(computed.shape, dtype=computed.dtype, pin_memory=True)
         host.copy_(computed, non_blocking=True)
         done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record()
@@ -138,6 +138,8 @@ class Cuda(Accelerator):
                 raise
             graph.capture_end()
         except BaseException:
+            # torch goes on asking a recording that broke off whose memory it is that is pinned.
+            self._broken.append(graph)
             self._leave_pool()
             raise
         return graph

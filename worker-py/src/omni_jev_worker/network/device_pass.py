@@ -5,7 +5,7 @@ pass is hundreds of small kernels, which take longer to start one by one than to
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ from omni_jev_worker.network.layouts import Layout
 from omni_jev_worker.network.network import Network
 from omni_jev_worker.network.parts import Tensor
 from omni_jev_worker.network.regions import PLAIN
+from omni_jev_worker.network.staging import Staging
 from omni_jev_worker.scores import Scores
 
 _TRIES: Final = 8
@@ -29,18 +30,26 @@ _MOST_TOKENS: Final = 16384
 _MOST_GRAPHS: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
 class Running:
     """A pass that has been started."""
 
-    rows: int
-    shape: Shape
-    """What they were run in."""
-    wait: Callable[[], Tensor]
+    def __init__(self, rows: int, shape: Shape, staging: Staging, free: list[Staging]) -> None:
+        """Take what it runs in, and where its staging goes when it is done."""
+        self._rows = rows
+        self.shape = shape
+        """What its rows are run in."""
+        self._staging: Staging | None = staging
+        self._free = free
 
     def result(self) -> Scores:
-        """Wait for it. Raises what torch raises."""
-        found = self.wait()[: self.rows].numpy()
+        """Wait for it, once: what it used is another pass's then. Raises what torch raises."""
+        staging, self._staging = self._staging, None
+        if staging is None:
+            raise RuntimeError("this pass has given its result")
+        try:
+            found = staging.result()[: self._rows]
+        finally:
+            self._free.append(staging)
         return Scores(found[:, : self.shape.options], found[:, self.shape.options :])
 
 
@@ -51,7 +60,7 @@ class _Recorded:
 
 
 class DevicePass:
-    """The passes of one network. Used by one thread, two passes under way at most."""
+    """The passes of one network. Used by one thread, with any number of passes under way."""
 
     def __init__(
         self, network: Network, layout: Layout, accelerator: Accelerator, *, graphs: bool
@@ -67,6 +76,7 @@ class DevicePass:
         self._unrecordable: set[Shape] = set()
         self._plain_heads: set[bool] = set()
         self._inputs: Tensor | None = None
+        self._free: list[Staging] = []
 
     @property
     def recorded(self) -> int:
@@ -76,11 +86,15 @@ class DevicePass:
     def start(self, items: Sequence[Item]) -> Running:
         """Start a pass over at least one row. Raises what torch raises."""
         shape = self.layout.shape(items)
-        size = self.layout.size(shape)
-        host = self._accelerator.host_buffer(size, torch.int32)
-        self.layout.fill(host.numpy(), shape, items)
-        with torch.inference_mode():
-            return Running(len(items), shape, self._run(shape, host))
+        staging = self._free.pop() if self._free else Staging(self._accelerator)
+        try:
+            self.layout.fill(staging.numbers(self.layout.size(shape)).numpy(), shape, items)
+            with torch.inference_mode():
+                self._run(shape, staging)
+        except BaseException:
+            self._free.append(staging)
+            raise
+        return Running(len(items), shape, staging, self._free)
 
     def choose_head(self, shape: Shape) -> bool:
         """Find out whether laya's head is faster compiled, for one row or for several; and say it.
@@ -100,12 +114,14 @@ class DevicePass:
     def _time(self, shape: Shape) -> float:
         """Give the seconds of a pass: the best of a few."""
         self._recorded.pop(shape, None)
-        host = torch.zeros(self.layout.size(shape), dtype=torch.int32)
+        staging = Staging(self._accelerator)
         times = []
         with torch.inference_mode():
             for _ in range(_TRIES):
+                staging.numbers(self.layout.size(shape)).zero_()
                 begun = time.perf_counter()
-                self._run(shape, host)()
+                self._run(shape, staging)
+                staging.result()
                 times.append(time.perf_counter() - begun)
         return min(times)
 
@@ -116,16 +132,20 @@ class DevicePass:
         with torch.inference_mode():
             self._record(shape)
 
-    def _run(self, shape: Shape, host: Tensor) -> Callable[[], Tensor]:
+    def _run(self, shape: Shape, staging: Staging) -> None:
+        size = self.layout.size(shape)
         if not self._recordable(shape):
-            numbers = host.to(self._accelerator.device, non_blocking=host.is_pinned())
-            return self._accelerator.fetch(self._compute(numbers, shape))
+            numbers = torch.empty(size, dtype=torch.int32, device=self._accelerator.device)
+            staging.send(numbers)
+            staging.fetch(self._compute(numbers, shape))
+            return
         recorded = self._recorded.get(shape) or self._try_to_record(shape)
         if recorded is None:
-            return self._run(shape, host)
-        self._accelerator.send(host, self._input(len(host)))
+            self._run(shape, staging)
+            return
+        staging.send(self._input(size))
         recorded.graph.replay()
-        return self._accelerator.fetch(recorded.computed)
+        staging.fetch(recorded.computed)
 
     def _recordable(self, shape: Shape) -> bool:
         if not self._graphs or shape.rows * shape.options > _MOST_TOKENS:
