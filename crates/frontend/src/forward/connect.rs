@@ -25,6 +25,16 @@ use crate::metrics::Metrics;
 /// Most headers that a response may have; the library's own limit is 100.
 const MAX_RESPONSE_HEADERS: usize = 512;
 
+#[cfg(unix)]
+const FULL_IS_REFUSED: bool = cfg!(not(target_os = "linux"));
+/// How long a refusal may come from a full queue.
+#[cfg(unix)]
+const DOUBT: Duration = Duration::from_millis(100);
+#[cfg(unix)]
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+#[cfg(unix)]
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+
 /// Connects, within the time that connecting may take.
 pub(crate) async fn connect(
     target: &Target,
@@ -80,10 +90,31 @@ async fn open(target: &Target, deadline: Instant) -> io::Result<Stream> {
     Ok(Stream::Tls(Box::new(stream)))
 }
 
+/// Connects to a Unix socket, and waits where its server is behind with accepting: the
+/// system does so by itself for TCP, but says no at once here.
 #[cfg(unix)]
 async fn open_unix(target: &Target) -> io::Result<Stream> {
     let path = target.endpoint.socket_path().unwrap_or("".as_ref());
-    UnixStream::connect(path).await.map(Stream::Unix)
+    let begun = Instant::now();
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if is_behind(error.kind(), begun.elapsed(), FULL_IS_REFUSED) => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            done => return done.map(Stream::Unix),
+        }
+    }
+}
+
+/// Whether the server of a Unix socket may only be behind. Linux says so (connect(2),
+/// `EAGAIN`); elsewhere a full queue is refused as if nobody listened, which is believed
+/// only after a while.
+#[cfg(unix)]
+fn is_behind(error: io::ErrorKind, waited: Duration, full_is_refused: bool) -> bool {
+    let refused = error == io::ErrorKind::ConnectionRefused;
+    error == io::ErrorKind::WouldBlock || (full_is_refused && refused && waited < DOUBT)
 }
 
 #[cfg(not(unix))]
@@ -206,5 +237,25 @@ impl AsyncWrite for Heard {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll(|io, cx| each!(io, io => Pin::new(io).poll_shutdown(cx)))
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
+
+    #[test]
+    fn a_refusal_is_doubted_for_a_while_where_a_full_queue_is_one() {
+        let soon = Duration::ZERO;
+        for full_is_refused in [false, true] {
+            assert!(is_behind(WouldBlock, Duration::MAX, full_is_refused));
+            assert!(!is_behind(NotFound, soon, full_is_refused));
+            assert_eq!(
+                is_behind(ConnectionRefused, soon, full_is_refused),
+                full_is_refused
+            );
+            assert!(!is_behind(ConnectionRefused, DOUBT, full_is_refused));
+        }
     }
 }

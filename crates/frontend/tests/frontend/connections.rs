@@ -200,6 +200,85 @@ fn a_unix_socket_is_a_backend_too() {
     }
 }
 
+/// A socket whose queue of connections that nobody has accepted holds one.
+#[cfg(target_os = "linux")]
+fn with_room_for_one(path: &std::path::Path) -> std::os::unix::net::UnixListener {
+    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+    socket2::SockRef::from(&listener).listen(0).unwrap();
+    listener
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_unix_socket_that_is_behind_with_accepting_is_waited_for() {
+    use std::io::Read as _;
+    const CLIENTS: usize = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.sock");
+    let listener = with_room_for_one(&path);
+    let config = Config {
+        admin_bind: Some(config().bind),
+        ..config()
+    };
+    let fixture = start(config, Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.connect()).collect();
+    for client in &mut clients {
+        client.send(post("/", "x"));
+    }
+    eventually("all of them wait", || {
+        let mut admin = Client::connect(fixture.frontend.admin_address().expect("is set"));
+        admin.send(get("/metrics", "connection: close\r\n"));
+        let waiting = format!("omni_jev_frontend_in_flight_requests {CLIENTS}\n");
+        admin.reply().text().contains(&waiting)
+    });
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut request = [0; 4096];
+                while matches!(stream.read(&mut request), Ok(1..)) {
+                    stream.write_all(OK.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    for client in &mut clients {
+        assert_eq!(client.reply().status, 200);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_unix_socket_that_never_accepts_is_502_after_the_time_to_connect() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.sock");
+    let _listener = with_room_for_one(&path);
+    let _first = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let config = Config {
+        connect_timeout: Duration::from_millis(300),
+        ..config()
+    };
+    let fixture = start(config, Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    let begun = Instant::now();
+    fixture.ask(post("/", "x")).own_error(502, "backend_error");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_unix_socket_that_nobody_listens_on_is_502_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let config = Config {
+        connect_timeout: PATIENCE,
+        ..config()
+    };
+    let fixture = start(config, Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    let begun = Instant::now();
+    fixture.ask(post("/", "x")).own_error(502, "backend_error");
+    assert!(begun.elapsed() < PATIENCE / 2);
+}
+
 mod tls {
     use super::*;
     use rcgen::generate_simple_self_signed;
