@@ -210,13 +210,27 @@ impl Conversation {
     /// Until the frontend closes its side.
     pub(crate) fn wait_for_close(&mut self) {
         let mut rest = [0; 1024];
-        while !matches!(self.stream.read(&mut rest), Ok(0) | Err(_)) {}
+        while !matches!(
+            uninterrupted(|| self.stream.read(&mut rest)),
+            Ok(0) | Err(_)
+        ) {}
+    }
+}
+
+/// Calls again what a signal broke off: with a time limit the system does not begin it anew
+/// (signal(7)), and a child of another test's that ends is signal enough.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 
 fn read_more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
     let mut piece = [0; 16 * 1024];
-    match stream.read(&mut piece) {
+    match uninterrupted(|| stream.read(&mut piece)) {
         Ok(0) => None,
         Ok(length) => {
             buffer.extend_from_slice(&piece[..length]);

@@ -2,7 +2,7 @@
 //!
 //! Blocking sockets, so that a time taken here has no scheduler of ours in it.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -62,9 +62,12 @@ impl Client {
 
     fn read_more(&mut self) -> anyhow::Result<()> {
         let mut part = [0; 2048];
-        match self.stream.read(&mut part).context("no whole answer")? {
-            0 => bail!("the connection closed before the answer was whole"),
-            length => self.received.extend_from_slice(&part[..length]),
+        match self.stream.read(&mut part) {
+            Ok(0) => bail!("the connection closed before the answer was whole"),
+            Ok(length) => self.received.extend_from_slice(&part[..length]),
+            // The system begins nothing anew that has a time limit (signal(7)).
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).context("no whole answer"),
         }
         Ok(())
     }
