@@ -54,7 +54,9 @@ class Served(Frontend):
             'bind = "127.0.0.1:0"',
             'admin_bind = "off"',
             'log_format = "json"',
-            "max_in_flight = 4096",
+            # More than wait at once: nothing but a lane's own queue is to refuse.
+            "max_connections = 16384",
+            "max_in_flight = 16384",
             f"trace = {json.dumps(str(self.trace))}",
         ]
         (self.scratch / "omni-jev.toml").write_text("\n".join([*settings, "", *tables]))
