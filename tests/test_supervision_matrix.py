@@ -8,6 +8,7 @@ refusal, and that none is missing.
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -352,6 +353,18 @@ def test_a_process_that_it_started_holds_more_than_the_limit(tmp_path: Path) -> 
             "the limit", lambda event: "replacing the worker: its memory" in event.text, 40
         )
         assert "over the limit of 150 MiB" in replaced.text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue looks like no listener")
+def test_behind_with_accepting_it_is_waited_for_and_is_not_taken_for_stuck(tmp_path: Path) -> None:
+    # It accepts 20 connections a second, and its queue is full all the time.
+    with FakeWorker(tmp_path, "behind") as running:
+        running.wait_until_ready()
+        with Clients(running.address, count=6) as clients:
+            # For longer than three probes that are refused at once.
+            clients.wait_for(200, since=0, count=160, seconds=60)
+        assert set(clients.statuses()) == {200}
+        assert running.starts() == 1
 
 
 def test_loses_its_device_and_returns_to_it(tmp_path: Path) -> None:

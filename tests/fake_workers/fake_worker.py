@@ -11,6 +11,7 @@ a file of the name of a vice that holds the process's id switches that vice on w
 import json
 import os
 import signal
+import socket
 import socketserver
 import subprocess
 import sys
@@ -112,6 +113,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
+        if is_on("behind"):
+            # So that each request has to be accepted.
+            self.send_header("connection", "close")
         self.end_headers()
         self.wfile.write(body)
 
@@ -121,7 +125,13 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
-    request_queue_size = 128
+    request_queue_size = 0 if VICE == "behind" else 128
+
+    def get_request(self) -> tuple[socket.socket, str]:
+        if is_on("behind"):
+            time.sleep(0.05)
+        connection: tuple[socket.socket, str] = super().get_request()
+        return connection
 
     def handle_error(self, *_: object) -> None:
         """A client may leave at any time."""

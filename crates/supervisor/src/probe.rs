@@ -1,10 +1,11 @@
 //! Asking a worker for its health.
 
 use std::error::Error as _;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use reqwest::{Client, Response, StatusCode, redirect};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
 use serde::Deserialize;
 
 use crate::About;
@@ -14,6 +15,9 @@ use crate::machine::{Degradation, ProbeAnswer};
 const URL: &str = "http://worker/health";
 /// The most of an answer that is read, in bytes.
 const MAX_ANSWER: usize = 1024 * 1024;
+
+/// Between attempts to connect while the worker is behind with accepting.
+const BEHIND_PAUSE: Duration = Duration::from_millis(5);
 
 /// The part of a health answer that decides something.
 #[derive(Debug, Deserialize)]
@@ -68,7 +72,7 @@ pub(crate) async fn probe(socket: PathBuf, limit: Duration) -> ProbeAnswer {
 }
 
 async fn ask(socket: PathBuf) -> Result<(StatusCode, Health), String> {
-    let response = client(socket)?.get(URL).send().await.map_err(chain)?;
+    let response = send(client(socket)?.get(URL)).await?;
     let status = response.status();
     if status != StatusCode::OK && status != StatusCode::SERVICE_UNAVAILABLE {
         return Err(format!("it answered with status {}", status.as_u16()));
@@ -77,6 +81,34 @@ async fn ask(socket: PathBuf) -> Result<(StatusCode, Health), String> {
     serde_json::from_slice(&body)
         .map(|health| (status, health))
         .map_err(|error| format!("its answer is no health report: {error}"))
+}
+
+/// Sends a request, and waits where the worker is behind with accepting: a burst of
+/// clients fills its socket's queue, and is no sign that it is stuck.
+pub(crate) async fn send(request: RequestBuilder) -> Result<Response, String> {
+    while let Some(attempt) = request.try_clone() {
+        match attempt.send().await {
+            Err(error) if is_behind(&error) => tokio::time::sleep(BEHIND_PAUSE).await,
+            done => return done.map_err(chain),
+        }
+    }
+    // A body that can be sent once only.
+    request.send().await.map_err(chain)
+}
+
+/// Whether a socket's queue of connections was full. Linux says so (connect(2), `EAGAIN`);
+/// elsewhere it refuses, as a socket does that nobody listens on.
+fn is_behind(error: &reqwest::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            let refused = error.kind() == io::ErrorKind::ConnectionRefused;
+            return error.kind() == io::ErrorKind::WouldBlock
+                || (refused && cfg!(not(target_os = "linux")));
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// A client of its own for each use: a new connection shows that the worker still accepts any.
@@ -169,5 +201,59 @@ mod tests {
     async fn a_socket_that_is_not_there_is_a_failed_probe() {
         let answer = probe("/nonexistent/socket".into(), Duration::from_secs(5)).await;
         assert!(matches!(answer, ProbeAnswer::Failed { .. }), "{answer:?}");
+    }
+
+    #[cfg(target_os = "linux")]
+    mod behind {
+        use super::*;
+        use std::io::{Read as _, Write as _};
+        use std::os::unix::net::{UnixListener, UnixStream};
+
+        const HEALTH: &str = r#"{"instance":"a","ready":true}"#;
+
+        /// A socket whose queue is full with one connection, which comes with it.
+        fn full(path: &std::path::Path) -> (UnixListener, UnixStream) {
+            let listener = UnixListener::bind(path).unwrap();
+            socket2::SockRef::from(&listener).listen(0).unwrap();
+            let first = UnixStream::connect(path).unwrap();
+            (listener, first)
+        }
+
+        #[tokio::test]
+        async fn a_worker_that_is_behind_with_accepting_is_waited_for() {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("worker.sock");
+            let (listener, _first) = full(&path);
+            let mut probing = tokio::spawn(probe(path, Duration::from_secs(30)));
+            let given_up = tokio::time::timeout(BEHIND_PAUSE * 4, &mut probing).await;
+            assert!(given_up.is_err(), "{given_up:?}");
+            std::thread::spawn(move || {
+                let _others = listener.accept().unwrap();
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 1024]).unwrap();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+                    HEALTH.len()
+                );
+                stream.write_all((head + HEALTH).as_bytes()).unwrap();
+            });
+            let answer = probing.await.unwrap();
+            assert!(
+                matches!(answer, ProbeAnswer::Answered { ready: true, .. }),
+                "{answer:?}"
+            );
+        }
+
+        #[tokio::test]
+        async fn a_worker_that_never_accepts_fails_its_probe_in_time() {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("worker.sock");
+            let (_listener, _first) = full(&path);
+            let answer = probe(path, Duration::from_millis(100)).await;
+            let ProbeAnswer::Failed { reason } = answer else {
+                panic!("{answer:?}")
+            };
+            assert_eq!(reason, "no answer within 0.1 s");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn recover(socket: PathBuf, token: String) -> Option<String> {
 
 async fn ask(socket: PathBuf, token: String) -> Result<(), String> {
     let request = probe::client(socket)?.post(URL).header(TOKEN, token);
-    let response = request.send().await.map_err(probe::chain)?;
+    let response = probe::send(request).await?;
     let status = response.status();
     if status == StatusCode::NOT_FOUND {
         return Err("it does not know how to".to_owned());
