@@ -1,7 +1,8 @@
 //! Bounds on what is open, in flight and held in memory at once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -12,6 +13,9 @@ use crate::metrics::Metrics;
 /// Bodies up to this size are not counted: connections already bound those.
 pub(crate) const UNCOUNTED_BODY: usize = 64 * 1024;
 
+/// What is asked for within this time is asked for again.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// The counts that all threads share.
 pub(crate) struct Gate {
     max_in_flight: usize,
@@ -19,6 +23,7 @@ pub(crate) struct Gate {
     max_buffered: usize,
     buffered: AtomicUsize,
     connections: Arc<Semaphore>,
+    room: Room,
     metrics: Arc<Metrics>,
 }
 
@@ -30,6 +35,7 @@ impl Gate {
             max_buffered: config.max_buffered_bytes,
             buffered: AtomicUsize::new(0),
             connections: Arc::new(Semaphore::new(config.max_connections)),
+            room: Room::new(config.max_connections),
             metrics,
         }
     }
@@ -40,13 +46,24 @@ impl Gate {
         self.buffered.load(Ordering::Relaxed)
     }
 
-    /// Waits until one more connection may be open; the permit is its place.
+    /// Waits until one more connection may be open; the permit is its place. Called by the one
+    /// thread that accepts.
     pub(crate) async fn connection(&self) -> OwnedSemaphorePermit {
+        if let Ok(place) = Arc::clone(&self.connections).try_acquire_owned() {
+            self.room.enough();
+            return place;
+        }
+        self.room.ask(Instant::now());
         match Arc::clone(&self.connections).acquire_owned().await {
             Ok(permit) => permit,
             // Nothing closes the semaphore.
             Err(_) => std::future::pending().await,
         }
+    }
+
+    /// What idle connections are asked for while there is no place.
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
     }
 
     /// Lets one more request through, or says at once that there are too many.
@@ -65,6 +82,56 @@ impl Gate {
             gate: Arc::clone(self),
             bytes: 0,
         }
+    }
+}
+
+/// Places that idle connections are asked to give up while new ones wait for one.
+///
+/// A server that is full of clients that ask nothing would otherwise keep others out for
+/// as long as it keeps idle connections.
+pub(crate) struct Room {
+    wanted: AtomicUsize,
+    /// How many were asked for last, and when.
+    last: Mutex<Option<(usize, Instant)>>,
+    most: usize,
+}
+
+impl Room {
+    fn new(max_connections: usize) -> Self {
+        Self {
+            wanted: AtomicUsize::new(0),
+            last: Mutex::default(),
+            most: (max_connections / 20).max(1),
+        }
+    }
+
+    /// Asks for one place, or for twice as many as a moment before: those were not enough.
+    fn ask(&self, now: Instant) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = match *last {
+            Some((before, at)) if now.duration_since(at) < AGAIN => (before * 2).min(self.most),
+            _ => 1,
+        };
+        *last = Some((wanted, now));
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// There is a place.
+    fn enough(&self) {
+        self.wanted.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether any place is asked for.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes it on to give up one place; false where others have given enough.
+    pub(crate) fn give(&self) -> bool {
+        let fewer = |wanted: usize| wanted.checked_sub(1);
+        self.wanted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
+            .is_ok()
     }
 }
 
@@ -144,5 +211,27 @@ mod tests {
         drop(second);
         drop(first);
         assert_eq!(gate.buffered(), 0);
+    }
+
+    /// How many places are given at most.
+    fn given(room: &Room) -> usize {
+        std::iter::repeat_with(|| room.give())
+            .take_while(|&given| given)
+            .count()
+    }
+
+    #[test]
+    fn ever_more_places_are_asked_for_until_there_is_one_at_once() {
+        let (room, start) = (Room::new(100), Instant::now());
+        let asked = |after: u64| {
+            room.ask(start + Duration::from_secs(after));
+            given(&room)
+        };
+        assert_eq!([0, 1, 2, 3].map(asked), [1, 2, 4, 5]);
+        assert_eq!(asked(60), 1);
+        room.ask(start);
+        room.enough();
+        assert!(!room.is_wanted());
+        assert_eq!(given(&room), 0);
     }
 }

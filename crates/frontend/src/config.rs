@@ -41,7 +41,8 @@ pub struct Config {
     pub max_head_bytes: usize,
     /// Requests being forwarded at once; over it, 503 with `Retry-After`.
     pub max_in_flight: usize,
-    /// Client connections open at once; over it, accepting waits.
+    /// Client connections open at once; over it, accepting waits, and connections that
+    /// have been idle for five seconds are closed.
     pub max_connections: usize,
     /// Bytes of bodies over 64 KiB held at once, of requests and of answers; over
     /// it, 503 with `Retry-After`. Bounds memory: bodies are held whole before they

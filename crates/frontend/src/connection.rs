@@ -38,7 +38,7 @@ pub(crate) struct Link {
     pub(crate) peer: SocketAddr,
     pub(crate) alarm: Alarm,
     pub(crate) stage: Cell<Stage>,
-    /// When the first byte of the current request was read.
+    /// When the first byte of the current request was read, or the last answer was written.
     pub(crate) begun: Cell<Instant>,
     /// Why the current request was refused before the library saw its head: what
     /// it sees is a stand-in, so that the answer takes the way of every other.

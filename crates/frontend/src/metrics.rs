@@ -75,6 +75,7 @@ pub(crate) struct Metrics {
     pub(crate) in_flight: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) accepted: Counter,
+    pub(crate) gave_way: Counter,
     pub(crate) accept_errors: Counter,
     pub(crate) backend_connected: Counter,
     pub(crate) backend_connect_failed: Counter,
@@ -97,6 +98,7 @@ impl Metrics {
             in_flight: Gauge::default(),
             connections: Gauge::default(),
             accepted: Counter::default(),
+            gave_way: Counter::default(),
             accept_errors: Counter::default(),
             backend_connected: connects("ok"),
             backend_connect_failed: connects("failed"),
@@ -149,6 +151,11 @@ impl Metrics {
             "connections_accepted",
             "Client connections accepted",
             self.accepted.clone(),
+        );
+        registry.register(
+            "connections_gave_way",
+            "Idle client connections closed because new ones waited for a place",
+            self.gave_way.clone(),
         );
         registry.register(
             "accept_errors",

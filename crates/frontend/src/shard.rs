@@ -192,6 +192,10 @@ pub(crate) async fn run(common: Common, source: Source) -> usize {
 async fn keep_time(shard: Rc<Shard>) {
     let clock = shard.clock.clone();
     let sweep = |now| {
+        if shard.gate.room().is_wanted() {
+            // Idle connections look at it when they are polled.
+            shard.clock.wake_all();
+        }
         let pools = shard.ways.iter().map(|way| way.pool.sweep(now));
         pools.fold(false, |any, left| any | left)
     };

@@ -30,6 +30,10 @@ const LINGER_BYTES: usize = 32 * 1024 * 1024;
 /// opened: its client has no way to know that it came late.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
+/// How long a connection must have been idle before another client gets its place: far
+/// longer than a client that goes on asking pauses.
+const IDLE_ENOUGH: Duration = Duration::from_secs(5);
+
 /// Passes on to the HTTP library what the inspector lets on, one request at a time.
 pub(crate) struct Guard<S> {
     io: S,
@@ -208,13 +212,13 @@ impl<S> Guard<S> {
         }
         self.inspector.begin();
         link.stage.set(Stage::Idle);
+        link.begun.set(now);
         link.alarm.set(match self.shard.drain_grace_end() {
             Some(end) => end,
             None => now + self.shard.config.keep_alive,
         });
         if !self.held.is_empty() {
             // The next request is already here, and no event will say so.
-            link.begun.set(now);
             self.unseen = true;
             cx.waker().wake_by_ref();
         }
@@ -230,6 +234,25 @@ impl<S> Guard<S> {
             self.link
                 .alarm
                 .set(first.map_or(end, |first| first.max(end)));
+        }
+    }
+}
+
+impl<S> Guard<S> {
+    /// Ends a connection that has been idle for a while, where new ones wait for a place.
+    fn make_room(&self) {
+        let (link, gate) = (&self.link, &self.shard.gate);
+        let had_an_answer = self.opened.is_none();
+        let is_idle = had_an_answer && link.stage.get() == Stage::Idle && !link.alarm.rang();
+        if !gate.room().is_wanted() || !is_idle {
+            return;
+        }
+        let now = Instant::now();
+        if now.duration_since(link.begun.get()) >= IDLE_ENOUGH && gate.room().give() {
+            // Once: until it has rung, it is asked for no more.
+            link.begun.set(now);
+            link.alarm.set(now);
+            self.shard.metrics.gave_way.inc();
         }
     }
 }
@@ -356,6 +379,7 @@ impl<S: Socket> Read for Guard<S> {
                 continue;
             }
             this.note_drain();
+            this.make_room();
             let straight = this.held.is_empty();
             let got = this.poll_socket(cx, out.remaining(), |this, bytes| {
                 if bytes.is_empty() {

@@ -136,6 +136,34 @@ fn connections_over_the_limit_wait_until_another_is_gone() {
 }
 
 #[test]
+fn an_idle_connection_makes_room_for_a_client_that_waits_and_a_busy_one_stays() {
+    let backend = RawBackend::answering(OK);
+    let config = Config {
+        max_connections: 2,
+        keep_alive: PATIENCE * 4,
+        ..config()
+    };
+    let fixture = start(config, backend.ready());
+    let (mut idle, mut busy) = (fixture.connect(), fixture.connect());
+    for client in [&mut idle, &mut busy] {
+        client.send(get("/", ""));
+        assert_eq!(client.reply().status, 200);
+    }
+    let mut waiting = fixture.connect();
+    waiting.send(get("/", ""));
+    let served = std::thread::spawn(move || waiting.reply().status);
+    while !served.is_finished() {
+        busy.send(get("/", ""));
+        assert_eq!(busy.reply().status, 200);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(served.join().unwrap(), 200);
+    assert!(idle.is_closed());
+    busy.send(get("/", ""));
+    assert_eq!(busy.reply().status, 200);
+}
+
+#[test]
 fn a_slow_head_is_408() {
     let backend = RawBackend::answering(OK);
     let config = Config {
