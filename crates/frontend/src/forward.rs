@@ -2,6 +2,7 @@
 
 mod connect;
 mod exchange;
+pub(crate) mod find;
 mod gather;
 mod journey;
 mod loss;
@@ -39,6 +40,7 @@ use crate::shard::Shard;
 use crate::waiting::Waiting;
 use crate::way::Way;
 use exchange::{Broken, exchange};
+use find::{Found, find};
 use gather::Gathering;
 use pool::Settled;
 use upstream::{Target, Upstream};
@@ -240,28 +242,40 @@ pub(crate) async fn send(
     now: Instant,
     ledger: &mut Ledger,
 ) -> Result<Response<Bytes>, Fault> {
-    let kept = poll_fn(|cx| Poll::Ready(way.pool.take(cx, target.generation, now))).await;
-    if let Some(mut connection) = kept {
-        shard.metrics.backend_reuses.inc();
-        let spare = request.clone();
-        let head = pin!(connection.begin(request));
-        match on(shard, alarm, &mut connection, head, ledger).await {
-            Ok(response) => {
-                way.pool.put(connection);
-                return Ok(response);
-            }
-            Err(Broken::Gone) if !connection.has_heard() => {
-                shard.metrics.retries.inc();
-                request = spare;
-            }
-            Err(broken) => return Err(broken.into_fault(&shard.config)),
-        }
-    }
+    let kept = poll_fn(|cx| {
+        // Those that wait come first.
+        let take = !way.turns.are_taken();
+        Poll::Ready(take.then(|| way.pool.take(cx, target.generation, now)))
+    });
     // Boxed: its state is large, and idle connections would carry it around.
-    let connecting = Box::pin(connect::connect(target, &shard.config, &shard.metrics));
-    let mut connection = within(alarm, connecting)
-        .await
-        .map_err(|Late| Broken::Late.into_fault(&shard.config))??;
+    let find = |fresh| within(alarm, Box::pin(find(shard, way, target, fresh)));
+    let late = |Late| Broken::Late.into_fault(&shard.config);
+    let found = match kept.await.flatten() {
+        Some(connection) => Found::Kept(connection),
+        None => find(false).await.map_err(late)??,
+    };
+    let mut connection = match found {
+        Found::New(connection) => connection,
+        Found::Kept(mut connection) => {
+            shard.metrics.backend_reuses.inc();
+            let spare = request.clone();
+            let head = pin!(connection.begin(request));
+            match on(shard, alarm, &mut connection, head, ledger).await {
+                Ok(response) => {
+                    way.pool.put(connection);
+                    return Ok(response);
+                }
+                Err(Broken::Gone) if !connection.has_heard() => {
+                    shard.metrics.retries.inc();
+                    request = spare;
+                }
+                Err(broken) => return Err(broken.into_fault(&shard.config)),
+            }
+            match find(true).await.map_err(late)?? {
+                Found::New(connection) | Found::Kept(connection) => connection,
+            }
+        }
+    };
     let head = pin!(connection.begin(request));
     let response = on(shard, alarm, &mut connection, head, ledger)
         .await

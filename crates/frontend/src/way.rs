@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::fault::Fault;
+use crate::forward::find::Turns;
 use crate::forward::pool::Pool;
 use crate::forward::upstream::Upstream;
 use crate::waiting::{Lost, WaitingList};
@@ -48,6 +49,7 @@ pub(crate) struct Way {
     upstream: RefCell<Rc<Upstream>>,
     backend: RefCell<watch::Receiver<Backend>>,
     pub(crate) pool: Pool,
+    pub(crate) turns: Turns,
     pub(crate) waiting: Arc<WaitingList>,
     lost: RefCell<Option<Lost>>,
 }
@@ -58,6 +60,7 @@ impl Way {
             upstream: RefCell::new(Rc::new(Upstream::new(&signs.backend.borrow(), config))),
             backend: RefCell::new(signs.backend.clone()),
             pool: Pool::new(config.pool_idle),
+            turns: Turns::default(),
             waiting: Arc::clone(&signs.waiting),
             lost: RefCell::default(),
         }

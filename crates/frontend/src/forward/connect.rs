@@ -25,29 +25,36 @@ use crate::metrics::Metrics;
 /// Most headers that a response may have; the library's own limit is 100.
 const MAX_RESPONSE_HEADERS: usize = 512;
 
-#[cfg(unix)]
 const FULL_IS_REFUSED: bool = cfg!(not(target_os = "linux"));
 /// How long a refusal may come from a full queue.
-#[cfg(unix)]
 const DOUBT: Duration = Duration::from_millis(100);
-#[cfg(unix)]
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-#[cfg(unix)]
-const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+/// What came of connecting.
+pub(crate) enum Opened {
+    Connected(Box<Connection>),
+    /// The backend's socket has no room for a connection before others are accepted.
+    Behind,
+}
 
-/// Connects, within the time that connecting may take.
+/// Connects, within the time that connecting may take, to a backend that is needed since `begun`.
 pub(crate) async fn connect(
     target: &Target,
     config: &Config,
     metrics: &Metrics,
-) -> Result<Box<Connection>, Fault> {
+    begun: Instant,
+) -> Result<Opened, Fault> {
     let deadline = Instant::now() + config.connect_timeout;
     let opened = tokio::time::timeout_at(deadline.into(), open(target, deadline)).await;
     let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     match opened {
         Ok(stream) => {
             metrics.backend_connected.inc();
-            handshake(stream, target.generation).await
+            let connection = handshake(stream, target.generation).await?;
+            Ok(Opened::Connected(connection))
+        }
+        Err(error)
+            if is_unix(target) && is_behind(error.kind(), begun.elapsed(), FULL_IS_REFUSED) =>
+        {
+            Ok(Opened::Behind)
         }
         Err(error) => {
             metrics.backend_connect_failed.inc();
@@ -90,31 +97,10 @@ async fn open(target: &Target, deadline: Instant) -> io::Result<Stream> {
     Ok(Stream::Tls(Box::new(stream)))
 }
 
-/// Connects to a Unix socket, and waits where its server is behind with accepting: the
-/// system does so by itself for TCP, but says no at once here.
 #[cfg(unix)]
 async fn open_unix(target: &Target) -> io::Result<Stream> {
     let path = target.endpoint.socket_path().unwrap_or("".as_ref());
-    let begun = Instant::now();
-    let mut pause = SHORTEST_PAUSE;
-    loop {
-        match UnixStream::connect(path).await {
-            Err(error) if is_behind(error.kind(), begun.elapsed(), FULL_IS_REFUSED) => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-            done => return done.map(Stream::Unix),
-        }
-    }
-}
-
-/// Whether the server of a Unix socket may only be behind. Linux says so (connect(2),
-/// `EAGAIN`); elsewhere a full queue is refused as if nobody listened, which is believed
-/// only after a while.
-#[cfg(unix)]
-fn is_behind(error: io::ErrorKind, waited: Duration, full_is_refused: bool) -> bool {
-    let refused = error == io::ErrorKind::ConnectionRefused;
-    error == io::ErrorKind::WouldBlock || (full_is_refused && refused && waited < DOUBT)
+    UnixStream::connect(path).await.map(Stream::Unix)
 }
 
 #[cfg(not(unix))]
@@ -151,6 +137,18 @@ async fn open_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStr
         }
     }
     Err(failure)
+}
+
+fn is_unix(target: &Target) -> bool {
+    target.endpoint.socket_path().is_some()
+}
+
+/// Whether the server of a Unix socket may only be behind with accepting. For TCP the system
+/// itself tries again; here Linux says at once that the queue is full (connect(2), `EAGAIN`).
+/// Elsewhere that is refused as if nobody listened, which is believed only after a while.
+fn is_behind(error: io::ErrorKind, waited: Duration, full_is_refused: bool) -> bool {
+    let refused = error == io::ErrorKind::ConnectionRefused;
+    error == io::ErrorKind::WouldBlock || (full_is_refused && refused && waited < DOUBT)
 }
 
 /// A socket to the backend, of any kind.
@@ -240,7 +238,7 @@ impl AsyncWrite for Heard {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};

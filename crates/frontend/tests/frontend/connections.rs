@@ -209,6 +209,14 @@ fn with_room_for_one(path: &std::path::Path) -> std::os::unix::net::UnixListener
 }
 
 #[cfg(target_os = "linux")]
+fn are_in_flight(fixture: &Fixture, count: usize) -> bool {
+    let mut admin = Client::connect(fixture.frontend.admin_address().expect("is set"));
+    admin.send(get("/metrics", "connection: close\r\n"));
+    let waiting = format!("omni_jev_frontend_in_flight_requests {count}\n");
+    admin.reply().text().contains(&waiting)
+}
+
+#[cfg(target_os = "linux")]
 #[test]
 fn a_unix_socket_that_is_behind_with_accepting_is_waited_for() {
     use std::io::Read as _;
@@ -225,12 +233,7 @@ fn a_unix_socket_that_is_behind_with_accepting_is_waited_for() {
     for client in &mut clients {
         client.send(post("/", "x"));
     }
-    eventually("all of them wait", || {
-        let mut admin = Client::connect(fixture.frontend.admin_address().expect("is set"));
-        admin.send(get("/metrics", "connection: close\r\n"));
-        let waiting = format!("omni_jev_frontend_in_flight_requests {CLIENTS}\n");
-        admin.reply().text().contains(&waiting)
-    });
+    eventually("all of them wait", || are_in_flight(&fixture, CLIENTS));
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             std::thread::spawn(move || {
@@ -248,18 +251,65 @@ fn a_unix_socket_that_is_behind_with_accepting_is_waited_for() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_unix_socket_that_never_accepts_is_502_after_the_time_to_connect() {
+fn while_a_unix_socket_is_behind_a_connection_that_is_given_back_is_used() {
+    use std::io::Read as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.sock");
+    let listener = with_room_for_one(&path);
+    let (go_on, told) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let answer = |stream: &mut std::os::unix::net::UnixStream| {
+            let mut request = [0; 4096];
+            let asked = matches!(stream.read(&mut request), Ok(1..));
+            asked && stream.write_all(OK.as_bytes()).is_ok()
+        };
+        let (mut first, _) = listener.accept().unwrap();
+        // Whoever is first waits until the others do.
+        told.recv().unwrap();
+        for _ in 0..3 {
+            assert!(answer(&mut first));
+        }
+        // The one that had a place in the queue.
+        told.recv().unwrap();
+        let (mut second, _) = listener.accept().unwrap();
+        answer(&mut second);
+    });
+    let config = Config {
+        admin_bind: Some(config().bind),
+        backend_timeout: PATIENCE,
+        // Each has connections of its own.
+        threads: 1,
+        ..config()
+    };
+    let fixture = start(config, Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    let (answered, seen) = std::sync::mpsc::channel();
+    for _ in 0..4 {
+        let (mut client, answered) = (fixture.connect(), answered.clone());
+        client.send(post("/", "x"));
+        std::thread::spawn(move || answered.send(client.reply().status));
+    }
+    eventually("all of them wait", || are_in_flight(&fixture, 4));
+    go_on.send(()).unwrap();
+    let few: Vec<u16> = (0..3).map(|_| seen.recv().unwrap()).collect();
+    assert_eq!(few, [200; 3]);
+    go_on.send(()).unwrap();
+    assert_eq!(seen.recv().unwrap(), 200);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_unix_socket_that_never_accepts_is_504_after_the_time_for_an_answer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("worker.sock");
     let _listener = with_room_for_one(&path);
     let _first = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let config = Config {
-        connect_timeout: Duration::from_millis(300),
+        backend_timeout: Duration::from_millis(300),
         ..config()
     };
     let fixture = start(config, Backend::ready(Endpoint::unix(&path).unwrap(), 1));
     let begun = Instant::now();
-    fixture.ask(post("/", "x")).own_error(502, "backend_error");
+    fixture.ask(post("/", "x")).own_error(504, "timeout_error");
     assert!(begun.elapsed() >= Duration::from_millis(300));
 }
 
