@@ -40,7 +40,7 @@ use crate::shard::Shard;
 use crate::waiting::Waiting;
 use crate::way::Way;
 use exchange::{Broken, exchange};
-use find::{Found, find};
+use find::{Found, find, kept};
 use gather::Gathering;
 use pool::Settled;
 use upstream::{Target, Upstream};
@@ -242,17 +242,20 @@ pub(crate) async fn send(
     now: Instant,
     ledger: &mut Ledger,
 ) -> Result<Response<Bytes>, Fault> {
-    let kept = poll_fn(|cx| {
-        // Those that wait come first.
-        let take = !way.turns.are_taken();
-        Poll::Ready(take.then(|| way.pool.take(cx, target.generation, now)))
-    });
-    // Boxed: its state is large, and idle connections would carry it around.
-    let find = |fresh| within(alarm, Box::pin(find(shard, way, target, fresh)));
-    let late = |Late| Broken::Late.into_fault(&shard.config);
-    let found = match kept.await.flatten() {
+    let find = async |fresh| {
+        // Boxed: its state is large, and idle connections would carry it around.
+        let found = within(alarm, Box::pin(find(shard, way, target, fresh))).await;
+        found.unwrap_or_else(|Late| Err(Broken::Late.into_fault(&shard.config)))
+    };
+    // Those that wait come first.
+    let kept = if way.turns.are_taken() {
+        None
+    } else {
+        kept(way, target, now).await
+    };
+    let found = match kept {
         Some(connection) => Found::Kept(connection),
-        None => find(false).await.map_err(late)??,
+        None => find(false).await?,
     };
     let mut connection = match found {
         Found::New(connection) => connection,
@@ -271,7 +274,7 @@ pub(crate) async fn send(
                 }
                 Err(broken) => return Err(broken.into_fault(&shard.config)),
             }
-            match find(true).await.map_err(late)?? {
+            match find(true).await? {
                 Found::New(connection) | Found::Kept(connection) => connection,
             }
         }

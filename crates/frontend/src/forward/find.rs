@@ -40,6 +40,11 @@ impl Turns {
     }
 }
 
+/// A connection that was kept and is alive, if there is one.
+pub(crate) async fn kept(way: &Way, target: &Target, now: Instant) -> Option<Box<Connection>> {
+    poll_fn(|cx| Poll::Ready(way.pool.take(cx, target.generation, now))).await
+}
+
 /// Finds a connection: waits where the backend's socket has no room for a new one, until it has or
 /// a kept one is given back. With `fresh` only a new one will do. The caller bounds the time.
 pub(crate) async fn find(
@@ -59,9 +64,7 @@ pub(crate) async fn find(
     let _turn = way.turns.0.acquire().await;
     let mut pause = SHORTEST_PAUSE;
     loop {
-        let now = Instant::now();
-        let kept = poll_fn(|cx| Poll::Ready(way.pool.take(cx, target.generation, now)));
-        if !fresh && let Some(connection) = kept.await {
+        if !fresh && let Some(connection) = kept(way, target, Instant::now()).await {
             return Ok(Found::Kept(connection));
         }
         if let Opened::Connected(connection) = open().await? {

@@ -236,19 +236,17 @@ impl<S> Guard<S> {
                 .set(first.map_or(end, |first| first.max(end)));
         }
     }
-}
 
-impl<S> Guard<S> {
     /// Ends a connection that has been idle for a while, where new ones wait for a place.
     fn make_room(&self) {
-        let (link, gate) = (&self.link, &self.shard.gate);
-        let had_an_answer = self.opened.is_none();
-        let is_idle = had_an_answer && link.stage.get() == Stage::Idle && !link.alarm.rang();
-        if !gate.room().is_wanted() || !is_idle {
+        let (link, room) = (&self.link, self.shard.gate.room());
+        if !room.is_wanted() {
             return;
         }
+        let had_an_answer = self.opened.is_none();
+        let is_idle = had_an_answer && link.stage.get() == Stage::Idle && !link.alarm.rang();
         let now = Instant::now();
-        if now.duration_since(link.begun.get()) >= IDLE_ENOUGH && gate.room().give() {
+        if is_idle && now.duration_since(link.begun.get()) >= IDLE_ENOUGH && room.give() {
             // Once: until it has rung, it is asked for no more.
             link.begun.set(now);
             link.alarm.set(now);
