@@ -44,6 +44,8 @@ HEALTH = {
     "device": "cpu",
     "requested_device": "cpu",
 }
+# From the start or never: the socket's queue is then already made.
+IS_BEHIND = VICE == "behind"
 BALLAST: list[bytes] = []
 HELPERS: list[subprocess.Popen[bytes]] = []
 
@@ -113,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
-        if is_on("behind"):
+        if IS_BEHIND:
             # So that each request has to be accepted.
             self.send_header("connection", "close")
         self.end_headers()
@@ -125,10 +127,10 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
-    request_queue_size = 0 if VICE == "behind" else 128
+    request_queue_size = 0 if IS_BEHIND else 128
 
     def get_request(self) -> tuple[socket.socket, str]:
-        if is_on("behind"):
+        if IS_BEHIND:
             time.sleep(0.05)
         connection: tuple[socket.socket, str] = super().get_request()
         return connection

@@ -1,6 +1,6 @@
 //! Connections to the backend: kept, let go, and never trusted too far.
 
-use std::io::Write as _;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -179,22 +179,32 @@ fn every_address_of_localhost_is_tried() {
     assert_eq!(fixture.ask(get("/", "")).status, 200);
 }
 
+/// Answers one request of a few bytes; false once there is none.
+fn answer_one(stream: &mut (impl Read + Write)) -> bool {
+    let asked = matches!(stream.read(&mut [0; 4096]), Ok(1..));
+    asked && stream.write_all(OK.as_bytes()).is_ok()
+}
+
+fn answer_each(mut stream: impl Read + Write) {
+    while answer_one(&mut stream) {}
+}
+
+/// A frontend before what listens, or does not, at this path.
+#[cfg(unix)]
+fn before_socket(path: &std::path::Path, config: Config) -> Fixture {
+    start(config, Backend::ready(Endpoint::unix(path).unwrap(), 1))
+}
+
 #[cfg(unix)]
 #[test]
 fn a_unix_socket_is_a_backend_too() {
-    use std::io::Read as _;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("worker.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut request = [0; 4096];
-            while matches!(stream.read(&mut request), Ok(1..)) {
-                stream.write_all(OK.as_bytes()).unwrap();
-            }
-        }
+        listener.incoming().flatten().for_each(answer_each);
     });
-    let fixture = start(config(), Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    let fixture = before_socket(&path, config());
     for _ in 0..2 {
         assert_eq!(fixture.ask(get("/", "")).text(), "hi");
     }
@@ -219,7 +229,6 @@ fn are_in_flight(fixture: &Fixture, count: usize) -> bool {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_unix_socket_that_is_behind_with_accepting_is_waited_for() {
-    use std::io::Read as _;
     const CLIENTS: usize = 8;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("worker.sock");
@@ -228,20 +237,15 @@ fn a_unix_socket_that_is_behind_with_accepting_is_waited_for() {
         admin_bind: Some(config().bind),
         ..config()
     };
-    let fixture = start(config, Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    let fixture = before_socket(&path, config);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.connect()).collect();
     for client in &mut clients {
         client.send(post("/", "x"));
     }
     eventually("all of them wait", || are_in_flight(&fixture, CLIENTS));
     std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                let mut request = [0; 4096];
-                while matches!(stream.read(&mut request), Ok(1..)) {
-                    stream.write_all(OK.as_bytes()).unwrap();
-                }
-            });
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(|| answer_each(stream));
         }
     });
     for client in &mut clients {
@@ -252,27 +256,21 @@ fn a_unix_socket_that_is_behind_with_accepting_is_waited_for() {
 #[cfg(target_os = "linux")]
 #[test]
 fn while_a_unix_socket_is_behind_a_connection_that_is_given_back_is_used() {
-    use std::io::Read as _;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("worker.sock");
     let listener = with_room_for_one(&path);
     let (go_on, told) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
-        let answer = |stream: &mut std::os::unix::net::UnixStream| {
-            let mut request = [0; 4096];
-            let asked = matches!(stream.read(&mut request), Ok(1..));
-            asked && stream.write_all(OK.as_bytes()).is_ok()
-        };
         let (mut first, _) = listener.accept().unwrap();
         // Whoever is first waits until the others do.
         told.recv().unwrap();
         for _ in 0..3 {
-            assert!(answer(&mut first));
+            assert!(answer_one(&mut first));
         }
         // The one that had a place in the queue.
         told.recv().unwrap();
         let (mut second, _) = listener.accept().unwrap();
-        answer(&mut second);
+        answer_one(&mut second);
     });
     let config = Config {
         admin_bind: Some(config().bind),
@@ -281,7 +279,7 @@ fn while_a_unix_socket_is_behind_a_connection_that_is_given_back_is_used() {
         threads: 1,
         ..config()
     };
-    let fixture = start(config, Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    let fixture = before_socket(&path, config);
     let (answered, seen) = std::sync::mpsc::channel();
     for _ in 0..4 {
         let (mut client, answered) = (fixture.connect(), answered.clone());
@@ -307,7 +305,7 @@ fn a_unix_socket_that_never_accepts_is_504_after_the_time_for_an_answer() {
         backend_timeout: Duration::from_millis(300),
         ..config()
     };
-    let fixture = start(config, Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    let fixture = before_socket(&path, config);
     let begun = Instant::now();
     fixture.ask(post("/", "x")).own_error(504, "timeout_error");
     assert!(begun.elapsed() >= Duration::from_millis(300));
@@ -323,7 +321,7 @@ fn a_unix_socket_that_nobody_listens_on_is_502_at_once() {
         connect_timeout: PATIENCE,
         ..config()
     };
-    let fixture = start(config, Backend::ready(Endpoint::unix(&path).unwrap(), 1));
+    let fixture = before_socket(&path, config);
     let begun = Instant::now();
     fixture.ask(post("/", "x")).own_error(502, "backend_error");
     assert!(begun.elapsed() < PATIENCE / 2);
@@ -357,11 +355,7 @@ mod tls {
             for mut socket in listener.incoming().flatten() {
                 let session = tokio_rustls::rustls::ServerConnection::new(Arc::clone(&config));
                 let mut session = session.unwrap();
-                let mut stream = tokio_rustls::rustls::Stream::new(&mut session, &mut socket);
-                let mut request = [0; 4096];
-                while matches!(std::io::Read::read(&mut stream, &mut request), Ok(1..)) {
-                    stream.write_all(OK.as_bytes()).unwrap();
-                }
+                answer_each(tokio_rustls::rustls::Stream::new(&mut session, &mut socket));
             }
         });
         (file, port)
