@@ -72,6 +72,37 @@ def assert_close(found: Any, expected: Any) -> None:
         assert abs(found["q"]["probabilities"][option] - wanted) <= CLOSE
 
 
+class Asking:
+    """Threads that ask for texts at random until they are to end; each answer is compared."""
+
+    def __init__(self, asked: Started, on_cpu: Model, texts: list[str], *, threads: int) -> None:
+        self._asked = asked
+        self._texts = [(text, probability(right(on_cpu, text))) for text in texts]
+        self._over = threading.Event()
+        self.wrong: list[tuple[str, float]] = []
+        self.answered = [0] * threads
+        self._threads = [
+            threading.Thread(target=self._ask, args=(number,), daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self, number: int) -> None:
+        turns = random.Random(number)
+        while not self._over.is_set():
+            text, expected = turns.choice(self._texts)
+            found = probability(self._asked.ask(text))
+            self.answered[number] += 1
+            if abs(found - expected) > CLOSE:
+                self.wrong.append((text, found))
+
+    def end(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
 def test_what_was_asked_for_runs_and_all_shapes_are_there(tuned: Started) -> None:
     now = tuned.engine.snapshot
     assert now.tuning.given == ASKED, now.tuning.reasons
@@ -216,21 +247,8 @@ def test_compiled_in_the_background_it_serves_at_once_and_gives_no_wrong_answer(
 def test_shapes_that_are_recorded_while_other_answers_leave_break_no_pass(
     tuned: Started, on_cpu: Model
 ) -> None:
-    expected = [probability(right(on_cpu, words(count))) for count in range(40)]
-    wrong: list[tuple[int, float]] = []
-    stop = threading.Event()
-
-    def ask(number: int) -> None:
-        turns = random.Random(number)
-        while not stop.is_set():
-            at = turns.randrange(len(expected))
-            found = probability(tuned.ask(words(at)))
-            if abs(found - expected[at]) > CLOSE:
-                wrong.append((at, found))
-
-    ask_each = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in ask_each:
-        thread.start()
+    texts = [words(count) for count in range(40)]
+    asking = Asking(tuned, on_cpu, texts, threads=8)
     before = tuned.model.recorded_graphs
     try:
         # So many options that each length is recorded anew.
@@ -239,11 +257,9 @@ def test_shapes_that_are_recorded_while_other_answers_leave_break_no_pass(
                 asked = choice_of(options)
                 assert_close(tuned.ask(words(count), asked), right(on_cpu, words(count), asked))
     finally:
-        stop.set()
-        for thread in ask_each:
-            thread.join()
+        asking.end()
     tuned.settle()
-    assert not wrong
+    assert not asking.wrong
     assert tuned.model.recorded_graphs >= before + 8
     assert tuned.engine.snapshot.compiled.active
 
@@ -253,34 +269,19 @@ def test_minutes_of_all_lengths_from_many_sides_give_no_wrong_answer_and_hold_no
 ) -> None:
     """The soak: ten minutes, or as long as OMNI_JEV_SOAK_SECONDS says."""
     chance = random.Random(7)
-    asked = [(words(chance.randrange(0, 420)), NOUL) for _ in range(200)]
-    expected = [probability(right(on_cpu, *each)) for each in asked]
-    end = time.monotonic() + SOAK_SECONDS
-    wrong: list[tuple[int, float]] = []
-    answered = [0] * 16
-
-    def ask(number: int) -> None:
-        turns = random.Random(number)
-        while time.monotonic() < end:
-            at = turns.randrange(len(asked))
-            found = probability(tuned.ask(*asked[at]))
-            answered[number] += 1
-            if abs(found - expected[at]) > CLOSE:
-                wrong.append((at, found))
-
-    ask_each = [threading.Thread(target=ask, args=(number,)) for number in range(len(answered))]
-    for thread in ask_each:
-        thread.start()
-    time.sleep(min(60.0, SOAK_SECONDS / 4))
+    texts = [words(chance.randrange(0, 420)) for _ in range(200)]
+    asking = Asking(tuned, on_cpu, texts, threads=16)
+    first_part = min(60.0, SOAK_SECONDS / 4)
+    time.sleep(first_part)
     held = tuned.engine.snapshot.memory.device_bytes
-    for thread in ask_each:
-        thread.join()
+    time.sleep(SOAK_SECONDS - first_part)
+    asking.end()
     tuned.settle()
     now = tuned.engine.snapshot
+    answered = asking.answered
     print(f"{sum(answered)} answers in {SOAK_SECONDS:g} s, device memory {now.memory.device_bytes}")
-    assert not wrong
+    assert not asking.wrong
     assert min(answered) > 0
-    assert now.compiled.active
     assert now.memory.device_bytes <= held + 64 * 2**20
     assert now.compiled.active
     assert now.compiled.graphs == now.tuning.graphs
