@@ -1,6 +1,6 @@
 """Taking from a queue without batching, for tests of everything else."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from omni_jev_worker.queue import Job, RowQueue, Slice
 
@@ -8,8 +8,9 @@ from omni_jev_worker.queue import Job, RowQueue, Slice
 class OneByOne:
     """Gives the oldest job, whole."""
 
-    def form(self, waiting: Sequence[Job]) -> list[Slice]:
-        return [Slice(waiting[0], tuple(waiting[0].left))]
+    def form(self, waiting: Iterable[Job]) -> list[Slice]:
+        oldest = next(iter(waiting))
+        return [Slice(oldest, tuple(oldest.left))]
 
 
 def take_job(queue: RowQueue) -> Job:

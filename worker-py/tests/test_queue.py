@@ -1,10 +1,13 @@
 """The queue: bounded, in order, and blind to what nobody waits for any more."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
+from omni_jev_worker.batching import PackedBatcher, bounds_for
 from omni_jev_worker.queue import Errand, Idle, Job, QueueClosed, QueueFull, RowQueue, Slice
 from taking import OneByOne, take_job
 
@@ -16,8 +19,9 @@ def job(rows: int = 1) -> Job:
 class RowByRow:
     """Gives one row of the oldest job."""
 
-    def form(self, waiting: Sequence[Job]) -> list[Slice]:
-        return [Slice(waiting[0], tuple(waiting[0].left[:1]))]
+    def form(self, waiting: Iterable[Job]) -> list[Slice]:
+        oldest = next(iter(waiting))
+        return [Slice(oldest, tuple(oldest.left[:1]))]
 
 
 def test_rows_past_the_capacity_are_refused_with_a_time_to_come_back() -> None:
@@ -80,6 +84,57 @@ def test_a_job_of_which_a_part_runs_can_be_abandoned_and_the_rest_never_runs() -
     assert queue.take(RowByRow()) == [Slice(abandoned, (0,))]
     assert abandoned.result.cancel()
     assert queue.take(RowByRow()) == [Slice(wanted, (0,))]
+
+
+def test_tokens_count_as_waiting_until_they_are_given_or_given_up() -> None:
+    queue = RowQueue(99)
+    jobs = [job(rows=3), job(rows=2), job()]
+    for each in jobs:
+        queue.put(each)
+    assert queue.waiting_tokens() == 6 * 7
+    assert queue.take(RowByRow()) == [Slice(jobs[0], (0,))]
+    assert queue.waiting_tokens() == 5 * 7
+    assert jobs[1].result.cancel()
+    assert queue.waiting_tokens() == 3 * 7
+    assert jobs[0].result.cancel()
+    assert queue.waiting_tokens() == 7
+    assert take_job(queue) is jobs[2]
+    assert queue.waiting_tokens() == 0
+
+
+def test_a_job_given_up_in_the_midst_of_a_choice_is_not_given_out() -> None:
+    queue = RowQueue(9)
+    abandoned, wanted = job(), job()
+    queue.put(abandoned)
+    queue.put(wanted)
+
+    class GivenUp(OneByOne):
+        def form(self, waiting: Iterable[Job]) -> list[Slice]:
+            chosen = super().form(waiting)
+            # Its client leaves now; what would take it from the queue waits for the queue.
+            abandoned.result._done_callbacks.clear()
+            abandoned.result.cancel()
+            return chosen
+
+    assert queue.take(GivenUp()) == [Slice(wanted, (0,))]
+    assert queue.waiting_tokens() == 0
+
+
+def test_a_choice_asks_nothing_of_the_thousands_that_wait_behind_it() -> None:
+    class Counted(Future[Any]):
+        asked = 0
+
+        def done(self) -> bool:
+            Counted.asked += 1
+            return super().done()
+
+    queue = RowQueue(9999)
+    for _ in range(3000):
+        queue.put(Job(checkpoint="tiny", encoded=None, lengths=(7,), result=Counted()))
+    batch = queue.take(PackedBatcher(bounds_for("cuda")))
+    assert isinstance(batch, list)
+    assert len(batch) == 64
+    assert Counted.asked == 64
 
 
 def test_the_rows_of_a_job_are_each_given_once() -> None:

@@ -10,11 +10,11 @@ at most one batch of much longer ones, however many of them wait, and a long one
 by short ones. The rows of one request may run in several batches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from omni_jev_worker.buckets import EXACT, Buckets
+from omni_jev_worker.buckets import Buckets
 from omni_jev_worker.queue import Job, Slice
 
 
@@ -63,13 +63,13 @@ class Batcher:
         self._buckets = buckets
         self._around_oldest = False
 
-    def form(self, waiting: Sequence[Job]) -> list[Slice]:
+    def form(self, waiting: Iterable[Job]) -> list[Slice]:
         """Choose the rows of the next batch among jobs in the order of their arrival.
 
         ``waiting`` is not empty and each job has rows left.
         """
-        oldest = waiting[0]
         rows = _rows(waiting, self._buckets)
+        oldest = rows[0].job
         seed = rows[0]
         shortest = min(rows, key=lambda row: row.length)
         if shortest.length * _MUCH_LONGER <= seed.length and not self._around_oldest:
@@ -98,28 +98,64 @@ class PackedBatcher:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
 
-    def form(self, waiting: Sequence[Job]) -> list[Slice]:
+    def form(self, waiting: Iterable[Job]) -> list[Slice]:
         """Choose the rows of the next batch among jobs in the order of their arrival."""
-        rows = _rows(waiting, EXACT)
-        oldest = rows[0]
-        rows.sort(key=lambda row: row is not oldest and row.length * _MUCH_SHORTER > oldest.length)
-        chosen: dict[int, list[_Row]] = {}
-        count = tokens = 0
-        for row in rows:
-            full = tokens + row.length > self._bounds.tokens or count == self._bounds.rows
-            if count and full:
-                break
-            count, tokens = count + 1, tokens + row.length
-            chosen.setdefault(id(row.job), []).append(row)
-        return _slices(chosen)
+        oldest = next(iter(waiting))
+        packing = _Packing(self._bounds)
+        packing.add(oldest, oldest.left[0])
+        longest = oldest.lengths[oldest.left[0]] // _MUCH_SHORTER
+        if packing.add_all(_company(waiting, oldest), 0, longest):
+            packing.add_all(_company(waiting, oldest), longest + 1, None)
+        return packing.slices()
 
 
-def _rows(waiting: Sequence[Job], buckets: Buckets) -> "list[_Row]":
+class _Packing:
+    """A batch of unpadded rows while it grows."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._count = self._tokens = 0
+        self._chosen: dict[Job, list[int]] = {}
+
+    def add(self, job: Job, row: int) -> bool:
+        """Take one more row; whether it fits."""
+        tokens = self._tokens + job.lengths[row]
+        if self._count and (tokens > self._bounds.tokens or self._count == self._bounds.rows):
+            return False
+        self._count, self._tokens = self._count + 1, tokens
+        self._chosen.setdefault(job, []).append(row)
+        return True
+
+    def add_all(self, jobs: Iterable[Job], least: int, most: int | None) -> bool:
+        """Take the rows of such lengths that are not taken yet; false once one does not fit."""
+        for job in jobs:
+            # Most of thousands are told by this alone.
+            if most is not None and job.shortest > most:
+                continue
+            for row in job.left:
+                length = job.lengths[row]
+                if length < least or (most is not None and length > most):
+                    continue
+                if row not in self._chosen.get(job, ()) and not self.add(job, row):
+                    return False
+        return True
+
+    def slices(self) -> list[Slice]:
+        """Give what was taken."""
+        return [Slice(job, tuple(sorted(rows))) for job, rows in self._chosen.items()]
+
+
+def _company(waiting: Iterable[Job], oldest: Job) -> Iterator[Job]:
+    """Give the jobs that may share a pass with the oldest, in the order of their arrival."""
+    checkpoint, embeds = oldest.checkpoint, oldest.embeds
+    return (job for job in waiting if job.checkpoint == checkpoint and job.embeds == embeds)
+
+
+def _rows(waiting: Iterable[Job], buckets: Buckets) -> "list[_Row]":
     """Give the rows that may share a pass with the oldest, in the order of their arrival."""
     return [
         _Row(job, row, buckets.length(job.lengths[row]))
-        for job in waiting
-        if (job.checkpoint, job.embeds) == (waiting[0].checkpoint, waiting[0].embeds)
+        for job in _company(waiting, next(iter(waiting)))
         for row in job.left
     ]
 

@@ -11,9 +11,10 @@ leaves the queue at once, and none of its rows that are not running yet reaches 
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -48,12 +49,15 @@ class Job:
     queued_at: float = field(default_factory=time.monotonic)
     begun_at: float = 0.0
     """When the first of its rows were started; the engine's own until the result is there."""
+    shortest: int = field(init=False)
+    """The tokens of its shortest row."""
     left: list[int] = field(init=False)
     """The rows that the engine has not been given yet; the queue's own."""
     parts: "list[tuple[Slice, Any]]" = field(default_factory=list)
     """What has run and its scores so far; the engine's own."""
 
     def __post_init__(self) -> None:
+        self.shortest = min(self.lengths)
         self.left = list(range(len(self.lengths)))
 
     @property
@@ -87,8 +91,12 @@ class Idle:
 class Former(Protocol):
     """Chooses which rows run together: `batching.Batcher`."""
 
-    def form(self, waiting: Sequence[Job]) -> list[Slice]:
-        """Choose from at least one job, in order of arrival; at least one row."""
+    def form(self, waiting: Iterable[Job]) -> list[Slice]:
+        """Choose from at least one job, in order of arrival; at least one row.
+
+        Thousands may wait, and nobody else comes to the queue meanwhile: what need not be looked at
+        is best not taken from ``waiting``, which can be gone through more than once.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,9 @@ class RowQueue:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._changed = threading.Condition()
-        self._waiting: list[Job | Errand] = []
+        # For its order, and for what leaves from its middle.
+        self._waiting: OrderedDict[Job | Errand, None] = OrderedDict()
+        self._waiting_tokens = 0
         self._admitted = 0
         self._closed = False
         self._batches = 0
@@ -143,7 +153,9 @@ class RowQueue:
         with self._changed:
             if self._closed:
                 raise QueueClosed
-            self._waiting.append(job)
+            self._waiting[job] = None
+            if isinstance(job, Job):
+                self._waiting_tokens += _tokens(job)
             self._changed.notify()
         job.result.add_done_callback(lambda _: self._forget(job))
 
@@ -152,8 +164,14 @@ class RowQueue:
         if isinstance(job, Job) and not job.left:
             # The engine has been given all of it.
             return
-        with self._changed, suppress(ValueError):
-            self._waiting.remove(job)
+        with self._changed:
+            self._drop(job)
+
+    def _drop(self, job: Job | Errand) -> None:
+        if job in self._waiting:
+            del self._waiting[job]
+            if isinstance(job, Job):
+                self._waiting_tokens -= _tokens(job)
 
     def take(
         self, former: Former, idle_seconds: float | None = None
@@ -175,24 +193,30 @@ class RowQueue:
 
     def _next(self, former: Former) -> list[Slice] | Errand | None:
         """Give what is next of what waits; none if nobody wants it any more."""
-        first = self._waiting[0]
+        first = next(iter(self._waiting))
         if isinstance(first, Errand):
-            del self._waiting[0]
+            self._drop(first)
             return first if first.result.set_running_or_notify_cancel() else None
-        self._waiting = [each for each in self._waiting if not each.result.done()]
-        jobs = list(self._ahead())
-        slices = former.form(jobs) if jobs else []
+        slices = former.form(_Ahead(self._waiting))
+        if self._drop_unwanted(slices):
+            return None
         for piece in slices:
-            piece.job.left = [row for row in piece.job.left if row not in piece.rows]
-        self._waiting = [each for each in self._waiting if isinstance(each, Errand) or each.left]
+            self._give_out(piece)
         return slices
 
-    def _ahead(self) -> Iterator[Job]:
-        """Give the jobs that come before the next errand."""
-        for each in self._waiting:
-            if isinstance(each, Errand):
-                return
-            yield each
+    def _drop_unwanted(self, slices: Sequence[Slice]) -> bool:
+        """Drop the chosen jobs that were given up and are about to leave; say if there were any."""
+        unwanted = [piece.job for piece in slices if piece.job.result.done()]
+        for job in unwanted:
+            self._drop(job)
+        return bool(unwanted)
+
+    def _give_out(self, piece: Slice) -> None:
+        job = piece.job
+        self._waiting_tokens -= sum(job.lengths[row] for row in piece.rows)
+        job.left = [row for row in job.left if row not in piece.rows]
+        if not job.left:
+            del self._waiting[job]
 
     def ran(self, rows: int, seconds: float) -> None:
         """Note a forward pass, for the counters and for the estimate of `QueueFull`."""
@@ -207,9 +231,9 @@ class RowQueue:
             self._batches = self._rows = 0
 
     def waiting_tokens(self) -> int:
-        """Count the tokens that wait for the engine, before the next errand."""
+        """Count the tokens that wait for the engine."""
         with self._changed:
-            return sum(job.lengths[row] for job in self._ahead() for row in job.left)
+            return self._waiting_tokens
 
     def close(self) -> None:
         """Take nothing more; what waits is still given out by `take`."""
@@ -220,7 +244,7 @@ class RowQueue:
     def state(self) -> QueueState:
         """Read the counters."""
         with self._changed:
-            oldest = self._waiting[0].queued_at if self._waiting else None
+            oldest = next(iter(self._waiting)).queued_at if self._waiting else None
             return QueueState(
                 depth=self._admitted,
                 capacity=self._capacity,
@@ -232,3 +256,21 @@ class RowQueue:
     def _retry_after(self) -> int:
         """Estimate when half of the queue is done: 1 to 30 seconds."""
         return min(30, max(1, math.ceil(self._admitted * self._seconds_a_row / 2)))
+
+
+class _Ahead:
+    """The jobs that come before the next errand, in order of arrival."""
+
+    def __init__(self, waiting: Iterable[Job | Errand]) -> None:
+        self._waiting = waiting
+
+    def __iter__(self) -> Iterator[Job]:
+        for each in self._waiting:
+            if isinstance(each, Errand):
+                return
+            yield each
+
+
+def _tokens(job: Job) -> int:
+    """Count the tokens of the rows that the engine has not been given."""
+    return sum(job.lengths[row] for row in job.left)
