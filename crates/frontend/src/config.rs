@@ -6,6 +6,8 @@ use std::time::Duration;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
+/// A semaphore of tokio's holds no more.
+const MOST_PERMITS: usize = tokio::sync::Semaphore::MAX_PERMITS;
 
 /// Every limit and time-out of the data path.
 ///
@@ -41,6 +43,11 @@ pub struct Config {
     pub max_head_bytes: usize,
     /// Requests being forwarded at once; over it, 503 with `Retry-After`.
     pub max_in_flight: usize,
+    /// Requests at once at each backend with a Unix socket, a worker; over it, they wait here in
+    /// turn. A worker's event loop comes to the next thing only when it has read all that has
+    /// come: thousands at once would keep it from answers that are there, and from the probes
+    /// that tell whether it is alive.
+    pub max_at_worker: usize,
     /// Client connections open at once; over it, accepting waits, and connections that
     /// have been idle for five seconds are closed.
     pub max_connections: usize,
@@ -88,6 +95,7 @@ impl Default for Config {
             max_target_bytes: 8 * KIB,
             max_head_bytes: 32 * KIB,
             max_in_flight: 512,
+            max_at_worker: MOST_PERMITS,
             max_connections: 4096,
             max_buffered_bytes: 512 * MIB,
             head_timeout: Duration::from_secs(10),
@@ -144,8 +152,8 @@ impl Config {
             ("max_target_bytes", self.max_target_bytes, 16, 60 * KIB),
             ("max_head_bytes", self.max_head_bytes, 256, MIB),
             ("max_in_flight", self.max_in_flight, 1, usize::MAX),
-            // A semaphore of tokio's holds no more permits than this.
-            ("max_connections", self.max_connections, 1, usize::MAX >> 3),
+            ("max_at_worker", self.max_at_worker, 1, MOST_PERMITS),
+            ("max_connections", self.max_connections, 1, MOST_PERMITS),
             ("threads", self.threads, 1, 256),
         ] {
             if value < least {

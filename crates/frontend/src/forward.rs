@@ -26,6 +26,7 @@ use http::{Method, Request, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use tokio::sync::SemaphorePermit;
 
 pub(crate) use roots::load as load_roots;
 
@@ -152,7 +153,7 @@ async fn process(
     record.dispatched(now);
     link.alarm.set(now + shard.config.backend_timeout);
     let decision = method == Method::POST;
-    let outcome = attempt(shard, link, way, target, request, now, decision).await;
+    let outcome = attempt(shard, link, way, target, request, decision).await;
     let outcome = loss::explained(shard, link, way, target.generation, outcome).await;
     record.returned(Instant::now());
     let mut response = outcome?;
@@ -168,9 +169,10 @@ async fn attempt(
     way: &Way,
     target: &Target,
     request: Request<Full<Bytes>>,
-    now: Instant,
     decision: bool,
 ) -> Result<Response<Bytes>, Fault> {
+    let _place = place(shard, &link.alarm, way, target).await?;
+    let now = Instant::now();
     // The request's bytes are let go with it, the answer's when the client has them.
     let mut ledger = shard.gate.ledger();
     let waiting = way.waiting.enter(target.generation, now, decision);
@@ -192,6 +194,26 @@ async fn attempt(
         *link.answer_ledger.borrow_mut() = Some(ledger);
     }
     outcome
+}
+
+/// A request's place at a worker, once it has its turn. Other backends bound themselves.
+async fn place<'a>(
+    shard: &Shard,
+    alarm: &Alarm,
+    way: &'a Way,
+    target: &Target,
+) -> Result<Option<SemaphorePermit<'a>>, Fault> {
+    if target.endpoint.socket_path().is_none() {
+        return Ok(None);
+    }
+    if let Ok(place) = way.places.try_acquire() {
+        return Ok(Some(place));
+    }
+    match within(alarm, Box::pin(way.places.acquire())).await {
+        // Nothing closes the semaphore.
+        Ok(place) => Ok(place.ok()),
+        Err(Late) => Err(Broken::Late.into_fault(&shard.config)),
+    }
 }
 
 /// What the outcome of a request says of its backend.

@@ -135,7 +135,7 @@ impl Frontend {
         };
         let (report, reports) = mpsc::unbounded_channel();
         let threads = common.config.threads;
-        let (requests, mut signs) = way::signs(&backends, threads);
+        let (requests, mut signs) = way::signs(&backends, &common.config, threads);
         let mut frontend = Self {
             address,
             admin_address: admin.as_ref().map(|(_, address)| *address),

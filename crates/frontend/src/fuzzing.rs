@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::admit::Gate;
 use crate::life::Life;
@@ -193,6 +193,7 @@ fn common() -> (Common, (watch::Sender<Backend>, watch::Sender<Life>)) {
             backend,
             lost: watch::channel(None).1,
             waiting: Arc::default(),
+            places: Arc::new(Semaphore::new(1)),
         }],
         lanes: None,
         life: life_seen,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::fault::Fault;
 use crate::forward::find::Turns;
@@ -20,22 +20,27 @@ pub(crate) struct Signs {
     pub(crate) lost: watch::Receiver<Option<Lost>>,
     /// Each thread is given its own.
     pub(crate) waiting: Arc<WaitingList>,
+    /// The places of requests at the backend, if it is a worker; of all threads together.
+    pub(crate) places: Arc<Semaphore>,
 }
 
 /// What is known of each backend: for whoever looks after it, and for each thread.
 pub(crate) fn signs(
     backends: &[watch::Receiver<Backend>],
+    config: &Config,
     threads: usize,
 ) -> (Vec<Requests>, Vec<Vec<Signs>>) {
     let mut of_threads = vec![Vec::new(); threads];
     let requests = backends.iter().map(|backend| {
         let (lost, lost_seen) = watch::channel(None::<Lost>);
+        let places = Arc::new(Semaphore::new(config.max_at_worker));
         let lists = of_threads.iter_mut().map(|signs| {
             let waiting = Arc::<WaitingList>::default();
             signs.push(Signs {
                 backend: backend.clone(),
                 lost: lost_seen.clone(),
                 waiting: Arc::clone(&waiting),
+                places: Arc::clone(&places),
             });
             waiting
         });
@@ -51,6 +56,7 @@ pub(crate) struct Way {
     pub(crate) pool: Pool,
     pub(crate) turns: Turns,
     pub(crate) waiting: Arc<WaitingList>,
+    pub(crate) places: Arc<Semaphore>,
     lost: RefCell<Option<Lost>>,
 }
 
@@ -62,6 +68,7 @@ impl Way {
             pool: Pool::new(config.pool_idle),
             turns: Turns::default(),
             waiting: Arc::clone(&signs.waiting),
+            places: Arc::clone(&signs.places),
             lost: RefCell::default(),
         }
     }

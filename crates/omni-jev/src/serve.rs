@@ -25,6 +25,10 @@ const WORKER_POOL_IDLE: Duration = Duration::from_mins(1);
 /// A worker's end is known within milliseconds, and its last words within 300 of them.
 const LOSS_GRACE: Duration = Duration::from_millis(600);
 
+/// Requests at a worker at once: far more than a batch has, and read in a fraction of the second in
+/// which a probe wants its answer.
+const MOST_AT_WORKER: usize = 512;
+
 /// Serves until a signal asks for an end or the worker cannot go on.
 pub(crate) async fn run(settings: Settings) -> ExitCode {
     let mut signals = match StopSignals::listen() {
@@ -172,6 +176,7 @@ fn config(settings: &Settings) -> Config {
     if settings.supervises() {
         config.pool_idle = WORKER_POOL_IDLE;
         config.loss_grace = LOSS_GRACE;
+        config.max_at_worker = MOST_AT_WORKER;
     }
     config
 }

@@ -88,7 +88,7 @@ pub(super) async fn travel(
         let request = outgoing::request(parts.clone(), body.clone(), target, shard, link.peer);
         let mut answer = match request {
             Ok(request) => {
-                let sent = attempt(shard, link, way, target, request, routed, is_decision);
+                let sent = attempt(shard, link, way, target, request, is_decision);
                 Box::pin(sent).await
             }
             Err(fault) => Err(fault),

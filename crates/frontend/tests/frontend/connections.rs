@@ -253,6 +253,69 @@ fn a_unix_socket_that_is_behind_with_accepting_is_waited_for() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_worker_has_so_many_requests_at_once_and_the_others_wait_in_turn() {
+    const CLIENTS: usize = 8;
+    const AT_ONCE: usize = 3;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (come, seen) = std::sync::mpsc::channel();
+    let (go_on, told) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let first: Vec<_> = listener.incoming().flatten().take(AT_ONCE).collect();
+        come.send(first.len()).unwrap();
+        told.recv().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let others = listener.accept().is_ok();
+        come.send(usize::from(others)).unwrap();
+        for stream in first {
+            std::thread::spawn(|| answer_each(stream));
+        }
+    });
+    let config = Config {
+        admin_bind: Some(config().bind),
+        backend_timeout: PATIENCE,
+        max_at_worker: AT_ONCE,
+        threads: 1,
+        ..config()
+    };
+    let fixture = before_socket(&path, config);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.connect()).collect();
+    for client in &mut clients {
+        client.send(post("/", "x"));
+    }
+    assert_eq!(seen.recv().unwrap(), AT_ONCE);
+    eventually("all of them wait", || are_in_flight(&fixture, CLIENTS));
+    go_on.send(()).unwrap();
+    assert_eq!(seen.recv().unwrap(), 0);
+    for client in &mut clients {
+        assert_eq!(client.reply().status, 200);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_request_that_waits_for_its_place_at_a_worker_has_its_deadline() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let config = Config {
+        backend_timeout: Duration::from_millis(300),
+        max_at_worker: 1,
+        ..config()
+    };
+    let fixture = before_socket(&path, config);
+    let mut clients: Vec<Client> = (0..2).map(|_| fixture.connect()).collect();
+    for client in &mut clients {
+        client.send(post("/", "x"));
+    }
+    for client in &mut clients {
+        client.reply().own_error(504, "timeout_error");
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn while_a_unix_socket_is_behind_a_connection_that_is_given_back_is_used() {
