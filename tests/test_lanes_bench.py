@@ -1,5 +1,8 @@
 """The parts of `benchmarks/lanes` that make its figures."""
 
+import socketserver
+import time
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -8,6 +11,7 @@ from benchmarks.lanes import lane_report as report
 from benchmarks.lanes.arrivals import BURST_S, KINDS, PERIOD_S, Due, bursts, mixture, timetable
 from benchmarks.lanes.arrivals import Requests as MadeRequests
 from benchmarks.lanes.lane_load import Answered
+from benchmarks.lanes.senders import Senders
 from tests.harness.omni_jev import DEMO_CHECKPOINT
 
 
@@ -49,6 +53,23 @@ def test_answers_differ_beyond_what_parity_allows() -> None:
     assert report.differing(with_noul(0.5), with_noul(0.53)) == (1, 1)
 
 
+def test_another_option_of_a_near_tie_is_counted_and_one_that_is_less_likely_differs() -> None:
+    def chosen(name: str, left: float) -> list[Answered]:
+        probabilities = {"left": left, "right": 1 - left}
+        return [answered(1, answers=[{"choice": name, "probabilities": probabilities}])]
+
+    tie = chosen("left", 0.501), chosen("right", 0.499)
+    assert report.differing(*tie) == (1, 0)
+    assert (report.near_ties(*tie), report.unlike(*tie)) == (1, [])
+    assert report.near_ties(tie[0], tie[0]) == 0
+    other = chosen("left", 0.6), chosen("right", 0.4)
+    assert report.differing(*other) == (1, 1)
+    assert report.near_ties(*other) == 0
+    assert report.unlike(*other)[0]["answers"][0] == other[0][0].answers
+    # Numbers that agree do not excuse a choice that they do not bear out.
+    assert report.differing(chosen("left", 0.9), chosen("right", 0.9)) == (1, 1)
+
+
 def test_a_killed_lane_costs_what_was_under_way_its_time() -> None:
     right = [answered(n, answers=[n]) for n in range(6)]
     killed = [
@@ -65,8 +86,36 @@ def test_a_killed_lane_costs_what_was_under_way_its_time() -> None:
         report.figures(right),
         throughput=(10, 16),
         differences=(6, 0),
+        ties=2,
         kills=[kill],
     )
     assert "1.60) | 1.5 at least | reached" in table
     assert "| `quick` killed | | 1 errors" in table.replace("|  |", "| |")
     assert table.count("**missed**") == 2
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_rounds_events_come_by_its_own_clock(count: int) -> None:
+    senders, moments = Senders(count), list[float]()
+    due = Due(0, 0.3, "short", b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+    with socketserver.TCPServer(("127.0.0.1", 0), Answering) as server:
+        Thread(target=server.handle_request).start()
+
+        def note() -> None:
+            moments.append(time.perf_counter() - senders.begun)
+
+        port = int(server.server_address[1])
+        (answer,) = senders.arrive(("127.0.0.1", port), [due], [(0.2, note)])
+    assert answer.status == 200
+    assert moments[0] >= 0.2
+    assert 0.3 <= answer.sent <= answer.done
+
+
+class Answering(socketserver.StreamRequestHandler):
+    """Answers one request."""
+
+    def handle(self) -> None:
+        while self.rfile.readline().strip():
+            pass
+        body = b'{"answers": {}}'
+        self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))

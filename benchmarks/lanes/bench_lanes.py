@@ -50,6 +50,17 @@ class Log:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"line": line, **what}) + "\n")
 
+    def told(self, served: Served, name: str) -> None:
+        """Append what the servers of a round warned of, and how they are."""
+        for line in served.warnings():
+            self.record("told", round=name, told=line)
+        self.record("health", round=name, health=served.health())
+
+    def differing(self, name: str, one: Sequence[Answered], other: Sequence[Answered]) -> None:
+        """Append each answer that is another than in the first round."""
+        for each in report.unlike(one, other):
+            self.record("differs", round=name, **each)
+
 
 def main() -> int:
     """Run all rounds; 1 if a bar was missed."""
@@ -82,6 +93,7 @@ def main() -> int:
         table = timetable(made, options.busy * one_rate, options.seconds)
         _say(f"{one_rate:.1f}/s at most; {len(table)} requests in {options.seconds:g} s")
         one = arrive(served, table, senders, log, "one")
+        log.told(served, "one")
     with Served(options.binary, [first, second]) as served:
         _say("two lanes")
         warm(served, made)
@@ -89,13 +101,16 @@ def main() -> int:
         _say(f"{two_rate:.1f}/s at most")
         two = arrive(served, table, senders, log, "two")
         kills = [kill(served, table, senders, log, lane.name, one) for lane in (first, second)]
+        log.told(served, "two")
     throughput = (one_rate, two_rate)
-    differences = report.differing(one, two)
+    differences, ties = report.differing(one, two), report.near_ties(one, two)
+    log.differing("two", one, two)
     text = report.table(
         report.figures(one),
         report.figures(two),
         throughput=throughput,
         differences=differences,
+        ties=ties,
         kills=kills,
     )
     log.record(
@@ -104,6 +119,7 @@ def main() -> int:
         two=asdict(report.figures(two)),
         throughput=throughput,
         differences=differences,
+        near_ties=ties,
         kills=[asdict(each) for each in kills],
     )
     log.path.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
@@ -148,15 +164,15 @@ def kill(
     # In a burst: between two of them nothing would be under way.
     at = slower[len(slower) // 3].at
     moment: list[float] = []
-    begun = time.perf_counter()
 
     def end_it() -> None:
         served.kill(lane)
-        moment.append(time.perf_counter() - begun)
+        moment.append(time.perf_counter() - senders.begun)
 
     answered = senders.arrive(served.address, slower, [(at, end_it)])
     for each in answered:
         log.record("answer", round=f"kill-{lane}", **each.record())
+    log.differing(f"kill-{lane}", right, answered)
     found = report.kill_figures(lane, moment[0], answered, right)
     _say(f"{lane} killed: {found}")
     _until_back(served, lane)

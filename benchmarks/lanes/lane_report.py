@@ -52,9 +52,40 @@ def figures(answered: Sequence[Answered]) -> Round:
 
 def differing(one: Sequence[Answered], other: Sequence[Answered]) -> tuple[int, int]:
     """Give how many requests both rounds answered, and of how many the answers differ."""
-    answers = {each.number: each.answers for each in one if each.status == 200}
-    both = [each for each in other if each.status == 200 and each.number in answers]
-    return len(both), sum(_differ(answers[each.number], each.answers) for each in both)
+    both = _both(one, other)
+    return len(both), sum(_differ(first.answers, second.answers) for first, second in both)
+
+
+def near_ties(one: Sequence[Answered], other: Sequence[Answered]) -> int:
+    """Count the answered requests with another option chosen, whose numbers do not differ."""
+    return sum(
+        not _differ(first.answers, second.answers)
+        and _choices(first.answers) != _choices(second.answers)
+        for first, second in _both(one, other)
+    )
+
+
+def unlike(one: Sequence[Answered], other: Sequence[Answered]) -> list[dict[str, Any]]:
+    """Give, for the raw results, what differs: who answered each time, and what."""
+    return [
+        {
+            "number": second.number,
+            "kind": second.kind,
+            "done": [first.done, second.done],
+            "lanes": [first.lane, second.lane],
+            "reason": second.reason,
+            "answers": [first.answers, second.answers],
+        }
+        for first, second in _both(one, other)
+        if _differ(first.answers, second.answers)
+    ]
+
+
+def _both(one: Sequence[Answered], other: Sequence[Answered]) -> list[tuple[Answered, Answered]]:
+    """Pair what both rounds answered."""
+    first = {each.number: each for each in one if each.status == 200}
+    answered = (each for each in other if each.status == 200 and each.number in first)
+    return [(first[each.number], each) for each in answered]
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -64,8 +95,30 @@ def _differ(one: Any, other: Any) -> bool:
         pairs = zip(one, other, strict=False)
         return len(one) != len(other) or any(_differ(*pair) for pair in pairs)
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() != other.keys() or any(_differ(one[key], other[key]) for key in one)
+        if one.keys() != other.keys() or _choose_unlike(one, other):
+            return True
+        return any(_differ(one[key], other[key]) for key in one.keys() - {"choice"})
     return bool(one != other)
+
+
+def _choose_unlike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Say whether another option is chosen that is less likely by the one's or the other's numbers.
+
+    Of options that are as likely within parity, either may be chosen: a near tie.
+    """
+    chosen = {each.get("choice") for each in (one, other)}
+    if len(chosen) == 1:
+        return False
+    likely = (each.get("probabilities") or {} for each in (one, other))
+    return any(
+        each.get(name, 0.0) + TOLERANCE < max(each.values(), default=1.0)
+        for each in likely
+        for name in chosen
+    )
+
+
+def _choices(answers: Any) -> list[Any]:
+    return [each.get("choice") for each in answers if isinstance(each, dict)]
 
 
 @dataclass(frozen=True)
@@ -101,6 +154,7 @@ def table(
     *,
     throughput: tuple[float, float],
     differences: tuple[int, int],
+    ties: int,
     kills: Sequence[Kill],
 ) -> str:
     """Draw the table of bars in Markdown."""
@@ -132,7 +186,7 @@ def table(
         (
             "answers that differ beyond parity",
             "",
-            f"{differences[1]} of {differences[0]}",
+            f"{differences[1]} of {differences[0]}, {ties} near ties",
             "0",
             differences[1] == 0,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -105,6 +106,16 @@ class Served(Frontend):
         """Give the lines of the trace so far."""
         lines = self.trace.read_text(encoding="utf-8").splitlines()
         return [line for line in map(json.loads, lines) if "id" in line]
+
+    def warnings(self) -> list[dict[str, Any]]:
+        """Give what frontend and workers warned of so far, or called an error."""
+        found = []
+        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if str(event.get("level")).lower() in {"warn", "warning", "error"}:
+                    found.append(event)
+        return found
 
     def _state(self, lane: str) -> str:
         try:

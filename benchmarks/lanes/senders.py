@@ -25,16 +25,19 @@ class Senders:
     def __init__(self, count: int) -> None:
         """Take how many."""
         self._count = count
+        self.begun = 0.0
+        """When the last round of arrivals began, by `time.perf_counter`."""
 
     def arrive(
         self, address: Address, table: Sequence[Due], events: Sequence[Event] = ()
     ) -> list[Answered]:
         """Send each request when it is due; give what each got, in their order."""
         if self._count == 1:
-            return asyncio.run(open_loop(address, table, events))
+            self.begun = time.perf_counter()
+            return asyncio.run(open_loop(address, table, events, self.begun))
         with ProcessPoolExecutor(self._count) as pool:
             # The clock of all processes of a machine is one (CLOCK_MONOTONIC).
-            begun = time.perf_counter() + _HEAD_START_S
+            begun = self.begun = time.perf_counter() + _HEAD_START_S
             timers = [
                 threading.Timer(begun + at - time.perf_counter(), event) for at, event in events
             ]
