@@ -112,7 +112,7 @@ def test_a_job_given_up_in_the_midst_of_a_choice_is_not_given_out() -> None:
         def form(self, waiting: Iterable[Job]) -> list[Slice]:
             chosen = super().form(waiting)
             # Its client leaves now; what would take it from the queue waits for the queue.
-            abandoned.result._done_callbacks.clear()
+            vars(abandoned.result)["_done_callbacks"].clear()
             abandoned.result.cancel()
             return chosen
 
