@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -71,6 +71,14 @@ class Server:
         shown = get_json(address, "/health")[1]
         return dict(shown) if isinstance(shown, dict) else {}
 
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Give the lines of its log so far that are JSON objects."""
+        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict):
+                    yield event
+
     def _end(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         told = [line for line in lines if line.strip() and _ACCESS not in line]
@@ -130,12 +138,10 @@ class Frontend(Server):
     def address(self) -> tuple[str, int] | None:
         """Where the frontend listens, as its log says."""
         if self._address is None:
-            for line in self.log.read_text(errors="replace").splitlines():
-                with contextlib.suppress(ValueError):
-                    event = json.loads(line)
-                    if event.get("message") == "listening" and event.get("listener") == "frontend":
-                        host, _, port = str(event["address"]).rpartition(":")
-                        self._address = (host, int(port))
+            for event in self.events():
+                if event.get("message") == "listening" and event.get("listener") == "frontend":
+                    host, _, port = str(event["address"]).rpartition(":")
+                    self._address = (host, int(port))
         return self._address
 
 

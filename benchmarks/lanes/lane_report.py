@@ -52,8 +52,7 @@ def figures(answered: Sequence[Answered]) -> Round:
 
 def differing(one: Sequence[Answered], other: Sequence[Answered]) -> tuple[int, int]:
     """Give how many requests both rounds answered, and of how many the answers differ."""
-    both = _both(one, other)
-    return len(both), sum(_differ(first.answers, second.answers) for first, second in both)
+    return len(_both(one, other)), len(unlike(one, other))
 
 
 def near_ties(one: Sequence[Answered], other: Sequence[Answered]) -> int:
@@ -95,25 +94,19 @@ def _differ(one: Any, other: Any) -> bool:
         pairs = zip(one, other, strict=False)
         return len(one) != len(other) or any(_differ(*pair) for pair in pairs)
     if isinstance(one, dict) and isinstance(other, dict):
-        if one.keys() != other.keys() or _choose_unlike(one, other):
+        if one.keys() != other.keys():
             return True
-        return any(_differ(one[key], other[key]) for key in one.keys() - {"choice"})
+        told = one.keys() - ({"choice"} if _is_near_tie(one, other) else set())
+        return any(_differ(one[key], other[key]) for key in told)
     return bool(one != other)
 
 
-def _choose_unlike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Say whether another option is chosen that is less likely by the one's or the other's numbers.
-
-    Of options that are as likely within parity, either may be chosen: a near tie.
-    """
-    chosen = {each.get("choice") for each in (one, other)}
-    if len(chosen) == 1:
-        return False
-    likely = (each.get("probabilities") or {} for each in (one, other))
-    return any(
-        each.get(name, 0.0) + TOLERANCE < max(each.values(), default=1.0)
-        for each in likely
-        for name in chosen
+def _is_near_tie(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Say whether the option that each chose is as likely as any, within parity, for both."""
+    return all(
+        likely.get(each.get("choice"), 0.0) + TOLERANCE >= max(likely.values(), default=1.0)
+        for likely in (one.get("probabilities") or {}, other.get("probabilities") or {})
+        for each in (one, other)
     )
 
 

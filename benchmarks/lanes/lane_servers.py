@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
@@ -109,13 +108,7 @@ class Served(Frontend):
 
     def warnings(self) -> list[dict[str, Any]]:
         """Give what frontend and workers warned of so far, or called an error."""
-        found = []
-        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                if str(event.get("level")).lower() in {"warn", "warning", "error"}:
-                    found.append(event)
-        return found
+        return [event for event in self.events() if event.get("level") in {"WARN", "ERROR"}]
 
     def _state(self, lane: str) -> str:
         try:

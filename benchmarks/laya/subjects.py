@@ -14,7 +14,6 @@ A side of a comparison is one of C3 to C5, the URL of a running server, or the w
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -53,11 +52,9 @@ class Worker(Server):
     def address(self) -> Address | None:
         """Where it listens, as its log says once it is ready."""
         if self._address is None:
-            for line in self.log.read_text(errors="replace").splitlines():
-                with contextlib.suppress(ValueError, AttributeError):
-                    event = json.loads(line)
-                    if event.get("phase") == "ready" and event.get("port"):
-                        self._address = ("127.0.0.1", int(event["port"]))
+            for event in self.events():
+                if event.get("phase") == "ready" and event.get("port"):
+                    self._address = ("127.0.0.1", int(event["port"]))
         return self._address
 
 

@@ -203,17 +203,16 @@ async fn place<'a>(
     way: &'a Way,
     target: &Target,
 ) -> Result<Option<SemaphorePermit<'a>>, Fault> {
-    if target.endpoint.socket_path().is_none() {
+    if !target.is_unix() {
         return Ok(None);
     }
     if let Ok(place) = way.places.try_acquire() {
         return Ok(Some(place));
     }
-    match within(alarm, Box::pin(way.places.acquire())).await {
-        // Nothing closes the semaphore.
-        Ok(place) => Ok(place.ok()),
-        Err(Late) => Err(Broken::Late.into_fault(&shard.config)),
-    }
+    // Nothing closes the semaphore.
+    Ok(in_time(shard, alarm, Box::pin(way.places.acquire()))
+        .await?
+        .ok())
 }
 
 /// What the outcome of a request says of its backend.
@@ -264,11 +263,9 @@ pub(crate) async fn send(
     now: Instant,
     ledger: &mut Ledger,
 ) -> Result<Response<Bytes>, Fault> {
-    let find = async |fresh| {
-        // Boxed: its state is large, and idle connections would carry it around.
-        let found = within(alarm, Box::pin(find(shard, way, target, fresh))).await;
-        found.unwrap_or_else(|Late| Err(Broken::Late.into_fault(&shard.config)))
-    };
+    // Boxed: its state is large, and idle connections would carry it around.
+    let find =
+        async |fresh| in_time(shard, alarm, Box::pin(find(shard, way, target, fresh))).await?;
     // Those that wait come first.
     let kept = if way.turns.are_taken() {
         None
@@ -325,13 +322,15 @@ async fn on(
     }
 }
 
-struct Late;
-
-/// A future's output, unless the alarm rings first.
-async fn within<F: Future + Unpin>(alarm: &Alarm, mut future: F) -> Result<F::Output, Late> {
+/// A future's output, unless the alarm rings first; then 504.
+async fn in_time<F: Future + Unpin>(
+    shard: &Shard,
+    alarm: &Alarm,
+    mut future: F,
+) -> Result<F::Output, Fault> {
     poll_fn(|cx| match Pin::new(&mut future).poll(cx) {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending if alarm.rang() => Poll::Ready(Err(Late)),
+        Poll::Pending if alarm.rang() => Poll::Ready(Err(Broken::Late.into_fault(&shard.config))),
         Poll::Pending => Poll::Pending,
     })
     .await

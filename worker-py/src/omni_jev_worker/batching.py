@@ -78,12 +78,12 @@ class Batcher:
         # by the token, the newest of a common length would pass the older ones of rare lengths.
         rows.sort(key=lambda row: (row is not seed, abs(row.length - seed.length) // _ALIKE))
         filling = _Filling(self._bounds)
-        chosen: dict[int, list[_Row]] = {}
+        chosen: dict[Job, list[int]] = {}
         for row in rows:
             if filling.add(row.length):
-                chosen.setdefault(id(row.job), []).append(row)
+                chosen.setdefault(row.job, []).append(row.number)
         # Passed over once, the oldest is what the next batch is formed around.
-        self._around_oldest = id(oldest) not in chosen
+        self._around_oldest = oldest not in chosen
         return _slices(chosen)
 
 
@@ -106,7 +106,7 @@ class PackedBatcher:
         longest = oldest.lengths[oldest.left[0]] // _MUCH_SHORTER
         if packing.add_all(_company(waiting, oldest), 0, longest):
             packing.add_all(_company(waiting, oldest), longest + 1, None)
-        return packing.slices()
+        return _slices(packing.chosen)
 
 
 class _Packing:
@@ -115,7 +115,7 @@ class _Packing:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._count = self._tokens = 0
-        self._chosen: dict[Job, list[int]] = {}
+        self.chosen: dict[Job, list[int]] = {}
 
     def add(self, job: Job, row: int) -> bool:
         """Take one more row; whether it fits."""
@@ -123,7 +123,7 @@ class _Packing:
         if self._count and (tokens > self._bounds.tokens or self._count == self._bounds.rows):
             return False
         self._count, self._tokens = self._count + 1, tokens
-        self._chosen.setdefault(job, []).append(row)
+        self.chosen.setdefault(job, []).append(row)
         return True
 
     def add_all(self, jobs: Iterable[Job], least: int, most: int | None) -> bool:
@@ -136,13 +136,9 @@ class _Packing:
                 length = job.lengths[row]
                 if length < least or (most is not None and length > most):
                     continue
-                if row not in self._chosen.get(job, ()) and not self.add(job, row):
+                if row not in self.chosen.get(job, ()) and not self.add(job, row):
                     return False
         return True
-
-    def slices(self) -> list[Slice]:
-        """Give what was taken."""
-        return [Slice(job, tuple(sorted(rows))) for job, rows in self._chosen.items()]
 
 
 def _company(waiting: Iterable[Job], oldest: Job) -> Iterator[Job]:
@@ -160,10 +156,8 @@ def _rows(waiting: Iterable[Job], buckets: Buckets) -> "list[_Row]":
     ]
 
 
-def _slices(chosen: "dict[int, list[_Row]]") -> list[Slice]:
-    return [
-        Slice(rows[0].job, tuple(sorted(row.number for row in rows))) for rows in chosen.values()
-    ]
+def _slices(chosen: dict[Job, list[int]]) -> list[Slice]:
+    return [Slice(job, tuple(sorted(rows))) for job, rows in chosen.items()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

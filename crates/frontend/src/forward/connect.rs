@@ -52,7 +52,7 @@ pub(crate) async fn connect(
             Ok(Opened::Connected(connection))
         }
         Err(error)
-            if is_unix(target) && is_behind(error.kind(), begun.elapsed(), FULL_IS_REFUSED) =>
+            if target.is_unix() && is_behind(error.kind(), begun.elapsed(), FULL_IS_REFUSED) =>
         {
             Ok(Opened::Behind)
         }
@@ -137,10 +137,6 @@ async fn open_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStr
         }
     }
     Err(failure)
-}
-
-fn is_unix(target: &Target) -> bool {
-    target.endpoint.socket_path().is_some()
 }
 
 /// Whether the server of a Unix socket may only be behind with accepting. For TCP the system

@@ -63,6 +63,11 @@ impl Upstream {
 }
 
 impl Target {
+    /// Whether it is behind a Unix socket, as a worker is.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.endpoint.socket_path().is_some()
+    }
+
     fn new(
         endpoint: &Endpoint,
         generation: u64,

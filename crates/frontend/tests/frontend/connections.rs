@@ -2,6 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+#[cfg(unix)]
+use std::os::unix::net::UnixListener;
+#[cfg(unix)]
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -195,12 +199,19 @@ fn before_socket(path: &std::path::Path, config: Config) -> Fixture {
     start(config, Backend::ready(Endpoint::unix(path).unwrap(), 1))
 }
 
+/// A socket that is listened on, and where it is.
+#[cfg(unix)]
+fn worker_socket(folder: &tempfile::TempDir) -> (PathBuf, UnixListener) {
+    let path = folder.path().join("worker.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    (path, listener)
+}
+
 #[cfg(unix)]
 #[test]
 fn a_unix_socket_is_a_backend_too() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("worker.sock");
-    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (path, listener) = worker_socket(&folder);
     std::thread::spawn(move || {
         listener.incoming().flatten().for_each(answer_each);
     });
@@ -212,13 +223,23 @@ fn a_unix_socket_is_a_backend_too() {
 
 /// A socket whose queue of connections that nobody has accepted holds one.
 #[cfg(target_os = "linux")]
-fn with_room_for_one(path: &std::path::Path) -> std::os::unix::net::UnixListener {
-    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+fn with_room_for_one(folder: &tempfile::TempDir) -> (PathBuf, UnixListener) {
+    let (path, listener) = worker_socket(folder);
     socket2::SockRef::from(&listener).listen(0).unwrap();
-    listener
+    (path, listener)
 }
 
-#[cfg(target_os = "linux")]
+/// So many clients, of which each has sent a request.
+#[cfg(unix)]
+fn asking(fixture: &Fixture, count: usize) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..count).map(|_| fixture.connect()).collect();
+    for client in &mut clients {
+        client.send(post("/", "x"));
+    }
+    clients
+}
+
+#[cfg(unix)]
 fn are_in_flight(fixture: &Fixture, count: usize) -> bool {
     let mut admin = Client::connect(fixture.frontend.admin_address().expect("is set"));
     admin.send(get("/metrics", "connection: close\r\n"));
@@ -231,17 +252,13 @@ fn are_in_flight(fixture: &Fixture, count: usize) -> bool {
 fn a_unix_socket_that_is_behind_with_accepting_is_waited_for() {
     const CLIENTS: usize = 8;
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("worker.sock");
-    let listener = with_room_for_one(&path);
+    let (path, listener) = with_room_for_one(&folder);
     let config = Config {
         admin_bind: Some(config().bind),
         ..config()
     };
     let fixture = before_socket(&path, config);
-    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.connect()).collect();
-    for client in &mut clients {
-        client.send(post("/", "x"));
-    }
+    let mut clients = asking(&fixture, CLIENTS);
     eventually("all of them wait", || are_in_flight(&fixture, CLIENTS));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -259,8 +276,7 @@ fn a_worker_has_so_many_requests_at_once_and_the_others_wait_in_turn() {
     const CLIENTS: usize = 8;
     const AT_ONCE: usize = 3;
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("worker.sock");
-    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (path, listener) = worker_socket(&folder);
     let (come, seen) = std::sync::mpsc::channel();
     let (go_on, told) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
@@ -282,10 +298,7 @@ fn a_worker_has_so_many_requests_at_once_and_the_others_wait_in_turn() {
         ..config()
     };
     let fixture = before_socket(&path, config);
-    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.connect()).collect();
-    for client in &mut clients {
-        client.send(post("/", "x"));
-    }
+    let mut clients = asking(&fixture, CLIENTS);
     assert_eq!(seen.recv().unwrap(), AT_ONCE);
     eventually("all of them wait", || are_in_flight(&fixture, CLIENTS));
     go_on.send(()).unwrap();
@@ -299,19 +312,14 @@ fn a_worker_has_so_many_requests_at_once_and_the_others_wait_in_turn() {
 #[test]
 fn a_request_that_waits_for_its_place_at_a_worker_has_its_deadline() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("worker.sock");
-    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (path, _listener) = worker_socket(&folder);
     let config = Config {
         backend_timeout: Duration::from_millis(300),
         max_at_worker: 1,
         ..config()
     };
     let fixture = before_socket(&path, config);
-    let mut clients: Vec<Client> = (0..2).map(|_| fixture.connect()).collect();
-    for client in &mut clients {
-        client.send(post("/", "x"));
-    }
-    for client in &mut clients {
+    for client in &mut asking(&fixture, 2) {
         client.reply().own_error(504, "timeout_error");
     }
 }
@@ -320,8 +328,7 @@ fn a_request_that_waits_for_its_place_at_a_worker_has_its_deadline() {
 #[test]
 fn while_a_unix_socket_is_behind_a_connection_that_is_given_back_is_used() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("worker.sock");
-    let listener = with_room_for_one(&path);
+    let (path, listener) = with_room_for_one(&folder);
     let (go_on, told) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
         let (mut first, _) = listener.accept().unwrap();
@@ -361,8 +368,7 @@ fn while_a_unix_socket_is_behind_a_connection_that_is_given_back_is_used() {
 #[test]
 fn a_unix_socket_that_never_accepts_is_504_after_the_time_for_an_answer() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("worker.sock");
-    let _listener = with_room_for_one(&path);
+    let (path, _listener) = with_room_for_one(&folder);
     let _first = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let config = Config {
         backend_timeout: Duration::from_millis(300),
@@ -378,8 +384,8 @@ fn a_unix_socket_that_never_accepts_is_504_after_the_time_for_an_answer() {
 #[test]
 fn a_unix_socket_that_nobody_listens_on_is_502_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("worker.sock");
-    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let (path, listener) = worker_socket(&folder);
+    drop(listener);
     let config = Config {
         connect_timeout: PATIENCE,
         ..config()
